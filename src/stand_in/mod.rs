@@ -18,7 +18,7 @@ use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
 use parm_backend::engine::{Options, Signature, Texts};
 use parm_parity_models::bundle::{Beside, Manifest, Meaning};
-use parm_parity_models::onnx::proto::tensor_proto::DataLocation;
+use parm_parity_models::onnx::proto::DataLocation;
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{Limits, Model};
 use parm_parity_models::repository::{Repository, check_name};

@@ -9,13 +9,12 @@
 //! memory after each run, since servers run without that, and costs would not be theirs.
 
 use std::collections::HashMap;
-use std::ops::Range;
 
-use parm_parity_models::onnx::DataType;
 use parm_parity_models::onnx::rewrite::Draft;
+use parm_parity_models::onnx::{DataType, Kind};
 use parm_protocol::MEASURED_ROWS;
 
-use crate::graph::{Links, Look, NodeExt};
+use crate::graph::{Links, Look};
 
 /// Memory for a run while candidates are made.
 pub(crate) const RUN: u64 = 768 << 20;
@@ -69,17 +68,7 @@ impl Need {
 
     /// The rows of a step of teaching; 0 if one row needs too much.
     pub(crate) fn taught(&self) -> usize {
-        fitting(STEP, self.step())
-    }
-
-    /// The bytes that a row needs in a step of teaching.
-    pub(crate) fn step(&self) -> u64 {
-        TAUGHT * self.values
-    }
-
-    /// About how much teaching needs: each row is copied.
-    pub(crate) fn teaching(&self, rows: u64, file: u64) -> u64 {
-        REST + 2 * rows + TRAINED * file + STEP
+        fitting(STEP, TAUGHT * self.values)
     }
 
     /// The most rows whose answers fit, but enough to measure costs on.
@@ -94,42 +83,28 @@ impl Need {
         &MEASURED_ROWS[..count.max(1)]
     }
 
-    /// Splits candidates into groups that are loaded with the deployed model at the same time, by the sizes of their files.
-    pub(crate) fn groups(&self, deployed: u64, files: &[u64]) -> Vec<Range<usize>> {
+    /// How many candidates, of files of at most this size, are loaded with the deployed model at the same time.
+    pub(crate) fn together(&self, deployed: u64, largest: u64) -> usize {
         let rows = self.measured(deployed).last().copied().unwrap_or(1);
-        let room = TURNS.saturating_sub(self.loaded(deployed, 1));
-        let (mut groups, mut left) = (Vec::<Range<usize>>::new(), 0);
-        for (at, file) in files.iter().enumerate() {
-            let size = self.loaded(*file, rows);
-            match groups.last_mut().filter(|_| size <= left) {
-                Some(group) => {
-                    group.end = at + 1;
-                    left -= size;
-                }
-                None => {
-                    groups.push(at..at + 1);
-                    left = room.saturating_sub(size);
-                }
-            }
-        }
-        groups
+        fitting(TURNS.saturating_sub(self.loaded(deployed, 1)), self.loaded(largest, rows)).max(1)
     }
 
-    /// About how much a search needs.
-    pub(crate) fn estimate(&self, (rows, file, judged): (u64, u64, usize)) -> u64 {
-        let together = |most: usize, times: u64| {
-            let most = if self.is_batched { most } else { 1 };
-            fitting(RUN, times * self.live).clamp(1, most) as u64
+    /// About how much a search needs, if its rows have these bytes, and those to teach with the others.
+    pub(crate) fn estimate(&self, (rows, lessons): (u64, Option<u64>), file: u64, judged: usize) -> u64 {
+        let run = |most: u64, times: u64| {
+            let rows =
+                (fitting(RUN, times * self.live) as u64).clamp(1, if self.is_batched { most } else { 1 });
+            rows * times * self.live + WEIGHTS * file
         };
-        let survey = together(3, UNFUSED).max(if self.is_batched { 2 } else { 1 });
-        let runs = [(together(8, ARENA), ARENA), (survey, UNFUSED), (together(4, COMPARED), COMPARED)];
-        let run = runs.map(|(rows, times)| rows * times * self.live + WEIGHTS * file);
         let largest = self.measured(file).last().copied().unwrap_or(1);
         // Several candidates take turns if they fit.
-        let turns = (self.loaded(file, 1) + 20 * self.loaded(file, largest)).min(TURNS);
-        let turns = turns.max(self.loaded(file, 1) + self.loaded(file, largest));
+        let turns = self.loaded(file, 1) + self.loaded(file, largest);
+        let turns = turns.max((self.loaded(file, 1) + 20 * self.loaded(file, largest)).min(TURNS));
+        let runs = [run(8, ARENA), run(3, UNFUSED), run(4, COMPARED)].into_iter().fold(turns, u64::max);
         // The file itself and its constants.
-        REST + rows + 2 * file + 4 * judged as u64 * self.answers + run.into_iter().fold(turns, u64::max)
+        let own = REST + rows + 2 * file + 4 * judged as u64 * self.answers + runs;
+        // Each row to teach with is copied.
+        own.max(lessons.map_or(0, |lessons| rows + REST + 2 * lessons + TRAINED * file + STEP))
     }
 
     /// A model's memory after runs of so many rows.
@@ -178,17 +153,17 @@ fn live(draft: &Draft, bytes: impl Fn(&str) -> u64) -> u64 {
             .map(|name| bytes(name))
             .sum();
         let made: u64 = node.output.iter().filter(|name| !name.is_empty()).map(|name| bytes(name)).sum();
-        let in_place = !node.is(&ELSEWHERE) && made <= freed;
+        let kind = Kind::of(node);
+        let writes_over = kind.is_by_value()
+            || matches!(kind, Kind::Same | Kind::Scaled(_))
+            || (kind == Kind::Moved && !node.is(&["Transpose"]));
+        let in_place = writes_over && made <= freed;
         most = most.max(if in_place { now } else { now + made });
         now = (now + made).saturating_sub(freed);
         most = most.max(now);
     }
     most
 }
-
-/// Operators whose outputs need memory of their own.
-const ELSEWHERE: [&str; 8] =
-    ["Conv", "ConvTranspose", "MatMul", "Gemm", "Transpose", "Concat", "MaxPool", "AveragePool"];
 
 #[cfg(test)]
 mod tests {
@@ -216,39 +191,23 @@ mod tests {
     }
 
     #[test]
-    fn steps_of_teaching_fit_a_gigabyte() {
-        let need = |values| Need { values, ..Need::default() };
-        assert_eq!(need(40 << 10).taught(), 4_369);
-        // 9 s of sound.
-        assert_eq!(need(40 << 20).taught(), 4);
-        assert_eq!(need(400 << 20).taught(), 0, "not even one row");
-        assert_eq!(need(0).teaching(100, 10), REST + 200 + 40 + STEP);
-    }
-
-    #[test]
     fn large_rows_are_measured_alone_and_in_smaller_runs() {
         let need = |live, answers| Need { live, values: 4 * live, answers, is_batched: true };
         let small = need(1 << 10, 40);
-        assert_eq!(small.measured(1 << 20), MEASURED_ROWS);
-        assert_eq!(small.groups(1 << 20, &[1 << 20; 20]), std::slice::from_ref(&(0..20)), "all take turns");
-        assert_eq!(small.judged(2_000), 2_000);
+        assert_eq!((small.measured(1 << 20), small.judged(2_000)), (&MEASURED_ROWS[..], 2_000));
+        assert!(small.together(1 << 20, 1 << 20) >= 20, "all take turns");
         let large = need(110 << 20, 1 << 20);
-        assert_eq!(large.measured(1 << 20), [1, 2, 4]);
-        assert_eq!(large.groups(1 << 20, &[1 << 20; 3]), [0..1, 1..2, 2..3]);
-        assert_eq!(large.judged(2_000), 64);
+        assert_eq!((large.measured(1 << 20), large.judged(2_000)), (&MEASURED_ROWS[..3], 64));
+        assert_eq!(large.together(1 << 20, 1 << 20), 1);
+        assert_eq!((large.taught(), need(1 << 30, 4).taught()), (0, 0), "not even one row in a step");
+        assert_eq!(need(10 << 20, 4).taught(), 4);
         let huge = need(4 << 30, 1 << 40);
         assert_eq!((huge.measured(0), huge.judged(2_000)), (&MEASURED_ROWS[..1], MEASURED_ROWS[3]));
-        assert!(small.groups(0, &[]).is_empty());
         let alone = Need { is_batched: false, ..large };
         assert_eq!(alone.measured(1 << 20), MEASURED_ROWS, "each row runs alone");
-    }
-
-    #[test]
-    fn search_of_audio_needs_two_gigabytes_or_less() {
-        // 260 rows of 9 s.
-        let need = Need { live: 111 << 20, values: 900 << 20, answers: 12, is_batched: true };
-        let bytes = need.estimate((260 * 144_160 * 4, 1 << 20, 2_000));
+        // 260 rows of 9 s of sound.
+        let sound = Need { live: 111 << 20, values: 900 << 20, answers: 12, is_batched: true };
+        let bytes = sound.estimate((260 * 144_160 * 4, None), 1 << 20, 2_000);
         assert!((1 << 30..2_000_000_000).contains(&bytes), "{bytes}");
-        assert_eq!(in_words(bytes), format!("{:.1} GB", bytes as f64 / 1e9));
     }
 }

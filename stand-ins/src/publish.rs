@@ -60,7 +60,7 @@ pub fn publish(place: &Place<'_>, frontier: &Frontier, candidate: &Candidate) ->
     let own = Some(processor(NonZeroUsize::MIN));
     let is_other = |cost: &MeasuredCost| cost.engine != frontier.engine || cost.processor != own;
     let costs = costs.chain(elsewhere.into_iter().filter(is_other)).collect();
-    let accuracy = candidate.accuracy.zip(frontier.setting.accuracy).map(|(stand_in, deployed)| {
+    let accuracy = candidate.compared.accuracy.zip(frontier.setting.accuracy).map(|(stand_in, deployed)| {
         StandInAccuracy { metric: "top-1".into(), deployed: deployed.value, stand_in: stand_in.value }
     });
     manifest.stand_ins.retain(|other| other.model.name != model.name);
@@ -70,7 +70,7 @@ pub fn publish(place: &Place<'_>, frontier: &Frontier, candidate: &Candidate) ->
             "{} ({}, {}, for {})",
             place.command, candidate.name, candidate.how, frontier.engine
         ),
-        agreement: Some(candidate.agreement.value),
+        agreement: Some(candidate.compared.agreement.value),
         accuracy,
         calibration: candidate.sureness.map(|found| found.calibration),
         costs,

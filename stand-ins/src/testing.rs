@@ -6,7 +6,7 @@ use parm_parity_models::onnx::Model;
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_protocol::Tensor;
 
-use crate::{Candidate, Meanings, Progress, Rows, Setting, Share, Stored, Work, Workshop};
+use crate::{Candidate, Comparison, Meanings, Progress, Rows, Setting, Share, Stored, Work, Workshop};
 
 /// A workshop in a temporary folder.
 pub(crate) struct Stage {
@@ -58,12 +58,14 @@ pub(crate) fn candidate(name: &str, cost: f64, agreement: f64) -> Candidate {
         name: name.into(),
         how: String::new(),
         cost: [cost; 4],
-        agreement: Share { value: agreement, low: agreement, high: agreement },
+        compared: Comparison {
+            agreement: Share { value: agreement, low: agreement, high: agreement },
+            difference: None,
+            accuracy: None,
+            cosine: None,
+            neighbours: None,
+        },
         is_no_better: false,
-        difference: None,
-        accuracy: None,
-        cosine: None,
-        neighbours: None,
         sureness: None,
         model: Stored::default(),
     }
@@ -78,7 +80,6 @@ pub(crate) fn setting() -> Setting {
         calibration_rows: 64,
         fitted_rows: 0,
         judged_rows: 100,
-        confidence_rows: 100,
         meanings: Meanings::all(Meaning::Logits),
         answers: 3,
         constant: Share { value: 0.4, low: 0.3, high: 0.5 },

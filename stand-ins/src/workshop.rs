@@ -215,6 +215,20 @@ impl Runner {
         Ok(engine::guarded(|| self.model.prepare(&shapes))?)
     }
 
+    /// Runs all rows, `together` at a time, and gives the outputs of each run with its number to `take`.
+    pub(crate) fn run_all(
+        &mut self,
+        rows: &Rows,
+        (together, progress): (usize, &dyn Progress),
+        mut take: impl FnMut(usize, Vec<Tensor>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        for (run, start) in (0..rows.len()).step_by(together).enumerate() {
+            progress.check()?;
+            take(run, self.run(rows, start..(start + together).min(rows.len()))?)?;
+        }
+        Ok(())
+    }
+
     /// Runs these rows: one by one if the model takes one row at a time, otherwise together.
     pub(crate) fn run(&mut self, rows: &Rows, places: Range<usize>) -> Result<Vec<Tensor>, Error> {
         if rows.is_batched() {

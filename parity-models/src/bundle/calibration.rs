@@ -288,16 +288,6 @@ mod tests {
     }
 
     #[test]
-    fn curve_is_not_fitted_to_few_answers() {
-        let fit = |answers: &[([f32; 2], usize)]| {
-            let cases: Vec<Case<'_>> =
-                answers.iter().map(|(scores, truth)| Case::single(scores, Meaning::Logits, *truth)).collect();
-            Calibration::fit(&cases, 0.75)
-        };
-        assert_eq!(fit(&softened([(0.7, 5), (0.85, 10)])[..180]).curve, None);
-    }
-
-    #[test]
     fn infinite_scores_do_not_change_the_temperature() {
         let logits = |scores, truth| Case::single(scores, Meaning::Logits, truth);
         let mut cases: Vec<Case<'_>> =

@@ -287,16 +287,6 @@ mod tests {
     }
 
     #[test]
-    fn line_is_more_accurate_than_bins_for_few_answers() {
-        let mean = |shape: Shape| {
-            let curves = (0..20).map(|seed| shape(&answers(400, 100 + seed, bent)).unwrap());
-            curves.map(|curve| worst(&curve, bent)).sum::<f64>() / 20.0
-        };
-        let (lined, parted) = (mean(line), mean(steps));
-        assert!(lined < 0.7 * parted, "{lined} {parted}");
-    }
-
-    #[test]
     fn curve_is_not_fitted_if_useless_or_answers_are_few() {
         // If confidence equals accuracy, a curve fits noise, which helps on other answers half of the time.
         let found =

@@ -1,8 +1,7 @@
 //! The attributes of a node.
 
 use super::external::External;
-use super::proto::attribute_proto::AttributeType;
-use super::proto::{AttributeProto, GraphProto};
+use super::proto::{AttributeProto, AttributeType, GraphProto};
 use super::{Defect, Tensor};
 
 /// The value of an attribute.
@@ -94,7 +93,7 @@ impl Attribute {
             Self::Ints(_) => "a list of integers",
             Self::Floats(_) => "a list of floats",
             Self::Strings(_) => "a list of strings",
-            Self::Other(other) => other.as_str_name(),
+            Self::Other(_) => "of a kind that is not read",
         }
     }
 }

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use prost::Message;
 use serde::Serialize;
 
 use super::domain::{canonical, full};
 use super::external::External;
 use super::node;
-use super::proto::{GraphProto, ModelProto};
+use super::proto::{FunctionName, GraphProto, ModelProto};
 use super::topology::{cycle, given, reads, writes};
 use super::{Tensor, Value};
 
@@ -138,18 +139,17 @@ fn constants(graph: &GraphProto, external: &External) -> Vec<Finding> {
 
 fn operators(model: &ModelProto, graph: &GraphProto) -> Vec<Finding> {
     let declared: BTreeSet<&str> = model.opset_import.iter().map(|set| canonical(&set.domain)).collect();
-    let functions: BTreeSet<(&str, &str)> = model
-        .functions
-        .iter()
-        .map(|function| (canonical(&function.domain), function.name.as_str()))
-        .collect();
+    let functions: Vec<FunctionName> =
+        model.functions.iter().filter_map(|function| FunctionName::decode(&**function).ok()).collect();
     let mut findings = Vec::new();
     for (at, node) in graph.node.iter().enumerate() {
         let domain = canonical(&node.domain);
         if !declared.contains(domain) {
             findings.push(Finding::NoOpset { domain: full(domain).into(), node: node::label(at, node) });
         }
-        if functions.contains(&(domain, node.op_type.as_str())) {
+        let is_call =
+            |function: &FunctionName| canonical(&function.domain) == domain && function.name == node.op_type;
+        if functions.iter().any(is_call) {
             findings.push(Finding::LocalFunction { node: node::label(at, node) });
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-pub use super::proto::tensor_proto::DataType;
+pub use super::proto::DataType;
 
 impl DataType {
     /// Bits of one element; `None` for strings, whose elements have their own length, and for the undefined type.
@@ -64,7 +64,7 @@ impl fmt::Display for DataType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.to_protocol() {
             Some(wire) => wire.fmt(f),
-            None => f.write_str(self.as_str_name()),
+            None => f.write_str(&format!("{self:?}").to_uppercase()),
         }
     }
 }

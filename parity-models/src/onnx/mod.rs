@@ -6,7 +6,6 @@
 
 mod attribute;
 mod builder;
-mod census;
 mod check;
 mod datatype;
 mod domain;
@@ -16,18 +15,15 @@ mod graph;
 mod inspect;
 mod layer;
 mod limits;
-mod locations;
 mod model;
 mod node;
-#[rustfmt::skip]
-#[allow(missing_docs, clippy::all)] // generated: the schema in proto/onnx.proto documents it
+pub mod ops;
 pub mod proto;
 pub mod rewrite;
-mod splice;
 mod tensor;
 mod topology;
 mod value;
-mod wire;
+mod walk;
 
 pub use attribute::Attribute;
 pub use builder::Builder;
@@ -38,9 +34,10 @@ pub use graph::{Graph, Opset};
 pub use inspect::Inspection;
 pub use layer::{BatchNorm, Conv, Dense, Pool};
 pub use limits::Limits;
-pub use locations::{is_inside, locations};
 pub use model::Model;
 pub use node::Node;
+pub use ops::{Kind, Layer, LayerOp};
 pub use parm_random::Random;
 pub use tensor::Tensor;
 pub use value::{Dim, Value};
+pub use walk::{is_inside, locations};

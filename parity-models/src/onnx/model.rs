@@ -1,13 +1,14 @@
 //! An ONNX file in memory: its bytes, their decoded form, and its external files.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use bytes::Bytes;
 use prost::Message;
 
 use super::external::{self, External};
-use super::proto::ModelProto;
-use super::{Defect, Graph, Limits, Tensor, census, splice};
+use super::proto::{DataLocation, ModelProto, TensorProto};
+use super::{DataType, Defect, Graph, Limits, Tensor, walk};
 
 /// An ONNX file.
 #[derive(Debug)]
@@ -50,10 +51,33 @@ impl Model {
     }
 
     /// The file with `weights` in place of its constants of the same names, types and dimensions: initialisers, or
-    /// tensors of `Constant` nodes, named by their output. All other bytes stay, but external weights are moved into
-    /// the file.
+    /// tensors of `Constant` nodes, named by their output, in which some exporters store all weights. External weights are
+    /// moved into the file.
     pub fn with_weights(&self, weights: &[Tensor]) -> Result<Bytes, Defect> {
-        splice::replace(&self.bytes, weights, &self.external)
+        let mut left: BTreeMap<&str, &Tensor> =
+            weights.iter().map(|tensor| (tensor.name(), tensor)).collect();
+        let mut proto = self.proto.clone();
+        let graph = proto.graph.as_mut().ok_or(Defect::NoGraph)?;
+        let stored = graph.initializer.iter_mut().map(|tensor| (tensor.name.clone(), tensor));
+        let nodes = graph.node.iter_mut().filter(|node| node.op_type == "Constant" && node.output.len() == 1);
+        let made = nodes.flat_map(|node| {
+            let name = node.output[0].clone();
+            let tensors = node.attribute.iter_mut().filter_map(|attribute| attribute.t.as_mut());
+            tensors.map(move |tensor| (name.clone(), tensor))
+        });
+        for (name, tensor) in stored.chain(made) {
+            if let Some(weight) = left.remove(name.as_str()) {
+                fits(tensor, weight)?;
+                let kept = std::mem::take(&mut tensor.name);
+                *tensor = TensorProto { name: kept, ..weight.to_proto() };
+            } else if tensor.data_location() == DataLocation::External {
+                *tensor = Tensor::from_proto(tensor, &self.external)?.to_proto();
+            }
+        }
+        if let Some(missing) = left.into_keys().next() {
+            return Err(Defect::UnknownWeight { tensor: missing.into() });
+        }
+        encode(&proto, "model with new weights")
     }
 
     pub(super) fn external(&self) -> &External {
@@ -61,7 +85,7 @@ impl Model {
     }
 
     fn decode(bytes: Bytes, external: External) -> Result<Self, Defect> {
-        census::check(&bytes)?;
+        walk::check(&bytes)?;
         let malformed = |error: prost::DecodeError| Defect::Malformed { message: error.to_string() };
         let proto = ModelProto::decode(bytes.clone()).map_err(malformed)?;
         if proto.graph.is_none() {
@@ -69,4 +93,30 @@ impl Model {
         }
         Ok(Self { bytes, proto, external })
     }
+}
+
+/// The maximum size of protobuf messages: readers use 32-bit lengths.
+const LARGEST: u64 = i32::MAX as u64;
+
+/// The bytes of a file; an error that calls it `what` if it is too large.
+pub(super) fn encode(proto: &ModelProto, what: &str) -> Result<Bytes, Defect> {
+    let actual = proto.encoded_len() as u64;
+    if actual > LARGEST {
+        return Err(Defect::TooLarge { what: what.into(), actual, limit: LARGEST });
+    }
+    Ok(proto.encode_to_vec().into())
+}
+
+fn fits(old: &TensorProto, new: &Tensor) -> Result<(), Defect> {
+    let same_dims = old.dims.iter().copied().eq(new.dims().iter().map(|&dim| dim as i64));
+    if same_dims && old.data_type == new.datatype() as i32 {
+        return Ok(());
+    }
+    Err(Defect::WeightMismatch {
+        tensor: new.name().into(),
+        expected: old.dims.clone(),
+        expected_type: DataType::try_from(old.data_type).unwrap_or_default(),
+        actual: new.dims().to_vec(),
+        actual_type: new.datatype(),
+    })
 }

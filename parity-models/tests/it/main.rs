@@ -3,11 +3,10 @@
 mod bundle;
 mod check;
 mod damage;
-mod generated;
 mod hostile;
 mod inspect;
 mod rewrite;
 mod run;
 mod sample;
-mod splice;
 mod thin;
+mod weights;

@@ -4,19 +4,12 @@ use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{Defect, Tensor};
 
-use crate::graph::{Links, NodeExt};
+use crate::graph::Links;
 
 /// The affine function behind a convolution: each channel times a factor, plus a summand.
-pub(super) struct Affine {
+struct Affine {
     factor: Vec<f32>,
     summand: Vec<f32>,
-}
-
-impl Affine {
-    /// Whether it is increasing.
-    pub(super) fn rises(&self) -> bool {
-        self.factor.iter().all(|factor| *factor > 0.0)
-    }
 }
 
 /// Folds such nodes into the convolutions before them, one after another.
@@ -52,7 +45,7 @@ fn follower(draft: &Draft, links: &Links, at: usize) -> Result<Option<(usize, Af
 }
 
 /// The affine function of a node on each channel of a value of this rank; `None` if the node does anything else.
-pub(super) fn follower_of(
+fn follower_of(
     draft: &Draft,
     next: usize,
     made: &str,

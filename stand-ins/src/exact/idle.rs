@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::Draft;
-use parm_parity_models::onnx::{DataType, Defect, Tensor};
+use parm_parity_models::onnx::{DataType, Defect, Kind, Tensor};
 
-use crate::graph::{Formula, Links, NodeExt, Size, Survey, types};
+use crate::graph::{Links, Size, Survey, types};
 
 /// Slice ends from here on mean "everything": exporters write a large number for the end.
 const EVERYTHING: i64 = 1_000_000_000;
@@ -61,7 +61,7 @@ fn look_through(draft: &mut Draft, survey: &Survey) {
     let links = Links::of(draft);
     for at in 0..draft.nodes.len() {
         let node = &draft.nodes[at];
-        let broadcasts = Formula::of(node).is_some() || node.is(&["Equal", "Greater", "Less"]);
+        let broadcasts = Kind::of(node).is_by_value() || Kind::of(node) == Kind::Truth;
         let (Some(made), [_, _]) = (node.only_output(), &node.input[..]) else { continue };
         let Some(sizes) = survey.sizes(made).filter(|_| broadcasts).map(<[Size]>::to_vec) else { continue };
         for place in 0..2 {

@@ -4,17 +4,21 @@
 //! hence a product of zeros. For these indices the table gets a row of zeros at its end, and indices are clipped to
 //! the range from -1, which engines count from the end, to that row.
 
+use std::collections::HashMap;
+
 use bytes::Bytes;
 use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::Draft;
-use parm_parity_models::onnx::{Attribute, DataType, Defect, Tensor};
+use parm_parity_models::onnx::{Attribute, DataType, Defect, Kind, Tensor};
 
-use crate::graph::{Links, NodeExt, Size, Survey, types};
+use crate::graph::{Links, Size, Survey, sort, types, with_axes};
 
 /// The first version of the operators whose `Clip` takes integers.
 const INTEGER_CLIP: i64 = 12;
 /// The first version whose `Squeeze` reads its axes as an input.
 const AXES_AS_INPUT: i64 = 13;
+/// Maximum elements of a table: a lookup in a larger one saves no time.
+const LARGEST: usize = 1 << 24;
 
 /// Replaces every such product with a lookup.
 pub(super) fn look_up(draft: &mut Draft, survey: &Survey) -> Result<(), Defect> {
@@ -86,7 +90,8 @@ fn replace(
     };
     let (low, high) = (bound(draft, "low", -1)?, bound(draft, "high", classes as i64)?);
     let flat = draft.fresh(&format!("{made}/flat"));
-    let squeeze = squeeze(draft, indices, &flat)?;
+    let squeeze = draft.make("Squeeze", &[indices], &flat, []);
+    let squeeze = with_axes(draft, squeeze, vec![-1], AXES_AS_INPUT);
     let inside = draft.fresh(&format!("{made}/inside"));
     let clip = draft.make("Clip", &[&flat, &low, &high], &inside, []);
     draft.nodes[at] = draft.make("Gather", &[&table, &inside], &made, [("axis", Attribute::Int(0))]);
@@ -94,11 +99,63 @@ fn replace(
     Ok(())
 }
 
-/// Removes the last axis.
-fn squeeze(draft: &mut Draft, read: &str, made: &str) -> Result<NodeProto, Defect> {
-    if draft.opset() < AXES_AS_INPUT {
-        return Ok(draft.make("Squeeze", &[read], made, [("axes", Attribute::Ints(vec![-1]))]));
+/// Applies operators on looked-up rows to the table, where they are computed once: a lookup moves behind an operator that
+/// combines rows of tables with constants. What remains between constants is settled afterwards.
+pub(super) fn precompute(draft: &mut Draft) -> Result<(), Defect> {
+    // A lookup may still stand at the end: its readers must come behind it.
+    sort(draft);
+    // The tables of values that are looked up, and the indices.
+    let mut looked_up: HashMap<String, (String, String)> = HashMap::new();
+    let mut dims: HashMap<String, Vec<usize>> = HashMap::new();
+    let mut added = Vec::new();
+    for at in 0..draft.nodes.len() {
+        let mut node = draft.nodes[at].clone();
+        let Some(made) = node.only_output().map(str::to_owned) else { continue };
+        if let Some((table, indices)) = lookup(draft, &node) {
+            dims.insert(table.name().to_owned(), table.dims().to_vec());
+            looked_up.insert(made, (table.name().to_owned(), indices.to_owned()));
+            continue;
+        }
+        let Some((table, indices)) = node.input.iter().find_map(|name| looked_up.get(name)).cloned() else {
+            continue;
+        };
+        let size = dims[&table].clone();
+        if !Kind::of(&node).is_by_value() {
+            continue;
+        }
+        let mut inputs = Vec::new();
+        for name in &node.input {
+            let along_rows = |constant: &&Tensor| {
+                let (last, others) = constant.dims().split_last().unwrap_or((&1, &[]));
+                others.iter().all(|&dim| dim == 1) && (*last == 1 || *last == size[1]) && others.len() < 3
+            };
+            inputs.push(match (looked_up.get(name), draft.constants.get(name)) {
+                (Some((own, read)), _) if *read == indices && dims[own] == size => Some(own.clone()),
+                (None, Some(constant)) if along_rows(&constant) => {
+                    let row =
+                        Tensor::new(name, constant.datatype(), &[constant.len()], constant.data().clone())?;
+                    Some(draft.add_constant(row))
+                }
+                (None, None) if name.is_empty() => Some(String::new()),
+                _ => None,
+            });
+        }
+        let Some(inputs) = inputs.into_iter().collect::<Option<Vec<String>>>() else { continue };
+        let table = draft.fresh(&format!("{made}/table"));
+        dims.insert(table.clone(), size);
+        looked_up.insert(made.clone(), (table.clone(), indices.clone()));
+        draft.nodes[at] = draft.make("Gather", &[&table, &indices], &made, [("axis", Attribute::Int(0))]);
+        (node.input, node.output) = (inputs, vec![table]);
+        added.push(node);
     }
-    let axes = draft.add_constant(Tensor::from_i64(&format!("{made}/axes"), &[1], &[-1])?);
-    Ok(draft.make("Squeeze", &[read, &axes], made, []))
+    draft.nodes.extend(added);
+    Ok(())
+}
+
+/// Table and indices of a lookup of rows.
+fn lookup<'a>(draft: &'a Draft, node: &'a NodeProto) -> Option<(&'a Tensor, &'a str)> {
+    let table = draft.constants.get(node.at(0)?)?;
+    let of_rows = node.is(&["Gather"]) && node.int("axis").unwrap_or(0) == 0 && table.dims().len() == 2;
+    let is_small = table.datatype() == DataType::Float && table.len() <= LARGEST;
+    Some((table, node.at(1)?)).filter(|_| of_rows && is_small)
 }

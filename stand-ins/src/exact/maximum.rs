@@ -1,43 +1,39 @@
 //! Moves functions from before a global maximum to behind it.
 //!
-//! A function before a maximum is computed for every value, behind it for one. The maximum of `f(x)` is `f(max x)` if
-//! f increases, and `f(min x)` if it decreases. Common activations (GELU, SiLU, Mish) decrease a little and then
-//! increase: their maximum is at one of the ends, `max(f(max x), f(min x))`. Adding a constant per channel commutes
-//! with both. The direction of f is found by computing it on a dense grid, not from its name: exporters write one
-//! activation as a dozen nodes, each in its own way.
+//! A function before a maximum is computed for every value, behind it for one. The maximum of `f(x)` is `f(max x)` if f
+//! increases. Common activations (GELU, SiLU, Mish) decrease a little and then increase: there it is so if the largest
+//! value lies on the increasing side, as on all calibration rows. Adding a constant per channel commutes with the maximum.
+//! The engine computes f on a dense grid to find its direction, because exporters write one activation as a dozen nodes,
+//! each in its own way.
 
-use parm_parity_models::onnx::Attribute;
+use std::collections::{BTreeSet, HashMap};
+
+use parm_parity_models::onnx::ops::axes;
 use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::Draft;
+use parm_parity_models::onnx::{Attribute, Kind, Tensor, Value};
 
-use super::Maxima;
-use crate::graph::{Cone, Links, NodeExt, Survey, axes, with_axes};
+use crate::graph::{Links, Survey, with_axes};
+use crate::rows::Rows;
+use crate::workshop::Workshop;
 
 /// The first version of the operators whose reductions read axes as an input.
 const AXES_AS_INPUT: i64 = 18;
-
-/// The direction of a function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Course {
-    Rises,
-    Falls,
-    FallsThenRises,
-}
+/// Maximum nodes of a function: exporters write an activation as a dozen.
+const MOST: usize = 64;
+/// Changes by less than this share of the values are rounding: engines bound the argument of a sigmoid.
+const ROUNDING: f32 = 2e-5;
 
 /// Moves functions behind maxima.
-pub(super) fn postpone(draft: &mut Draft, survey: &Survey, maxima: Maxima) {
-    let pools: Vec<String> = draft
-        .nodes
-        .iter()
-        .filter(|node| node.is(&["GlobalMaxPool", "ReduceMax"]))
-        .filter_map(|node| node.only_output().map(str::to_owned))
-        .collect();
+pub(super) fn postpone(workshop: &Workshop, draft: &mut Draft, survey: &Survey) {
+    let pools = draft.nodes.iter().filter(|node| node.is(&["GlobalMaxPool", "ReduceMax"]));
+    let pools: Vec<String> = pools.filter_map(|node| node.only_output().map(str::to_owned)).collect();
     for pool in pools {
         // Each rewrite moves nodes, so the index is built anew.
         let links = Links::of(draft);
         let plan = links.maker(&pool).and_then(|at| Plan::of(draft, &links, survey, at));
-        if let Some(plan) = plan {
-            plan.carry_out(draft, maxima);
+        if let Some(plan) = plan.filter(|plan| plan.function.rises(workshop, draft)) {
+            plan.carry_out(draft);
         }
     }
 }
@@ -47,11 +43,10 @@ struct Plan {
     pool: usize,
     axes: Vec<i64>,
     keeps_axes: bool,
-    /// Additions of constants per channel, the one nearest to the maximum first, and the input of the first of them.
+    /// Additions of constants per channel, the one nearest to the maximum first, and the input of the last of them.
     shifts: Vec<usize>,
     root: String,
-    cone: Cone,
-    course: Course,
+    function: Function,
 }
 
 impl Plan {
@@ -63,75 +58,40 @@ impl Plan {
             true => ((2..rank).collect(), true),
             false => (axes(draft, node, rank)?, node.int("keepdims").unwrap_or(1) != 0),
         };
-        let cone = Cone::above(draft, links, top);
-        let course = course(|x| cone.apply(draft, x))?;
-        let (mut shifts, mut root) = (Vec::new(), cone.root.clone());
+        let function = Function::above(draft, links, top);
+        let (mut shifts, mut root) = (Vec::new(), function.root.clone());
         while let Some((shift, read)) = shift(draft, links, &root, (&axes, rank)) {
             shifts.push(shift);
             root = read;
         }
-        let moves = !cone.nodes.is_empty() || !shifts.is_empty();
-        moves.then_some(Self { pool: at, axes, keeps_axes, shifts, root, cone, course })
+        let moves = !function.nodes.is_empty() || !shifts.is_empty();
+        moves.then_some(Self { pool: at, axes, keeps_axes, shifts, root, function })
     }
 
-    fn carry_out(&self, draft: &mut Draft, maxima: Maxima) {
+    fn carry_out(&self, draft: &mut Draft) {
         let pool = draft.nodes[self.pool].clone();
         let made = pool.only_output().unwrap_or_default().to_owned();
-        let end = |draft: &mut Draft, op: &str| {
-            let end = self.end(draft, (op, &pool), &made);
-            let end = self.shifts.iter().rev().fold(end, |read, &shift| self.copy(draft, shift, &read));
-            self.cone.copy(draft, &end)
-        };
-        let answer = match (self.course, maxima) {
-            (Course::Rises, _) | (Course::FallsThenRises, Maxima::Seen) => end(draft, "ReduceMax"),
-            (Course::Falls, _) => end(draft, "ReduceMin"),
-            (Course::FallsThenRises, Maxima::Proven) => {
-                let (most, least) = (end(draft, "ReduceMax"), end(draft, "ReduceMin"));
-                let greater = draft.fresh(&format!("{made}/greater"));
-                let node = draft.make("Max", &[&most, &least], &greater, []);
-                draft.nodes.push(node);
-                greater
+        let largest = draft.fresh(&format!("{made}/largest"));
+        // Engines have fast kernels for global pools, so a global pool stays one.
+        let node = match pool.is(&["GlobalMaxPool"]) {
+            true => draft.make("GlobalMaxPool", &[&self.root], &largest, []),
+            false => {
+                let keeps = [("keepdims", Attribute::Int(1))];
+                let node = draft.make("ReduceMax", &[&self.root], &largest, keeps);
+                with_axes(draft, node, self.axes.clone(), AXES_AS_INPUT)
             }
         };
-        let last = match self.keeps_axes {
+        draft.nodes.push(node);
+        let shifts: Vec<usize> = self.shifts.iter().rev().copied().collect();
+        let shifted = copy(draft, &shifts, (&self.root, &largest));
+        let answer = copy(draft, &self.function.nodes, (&self.function.root, &shifted));
+        draft.nodes[self.pool] = match self.keeps_axes {
             true => draft.make("Identity", &[&answer], &made, []),
             false => {
                 let last = draft.make("Squeeze", &[&answer], &made, []);
                 with_axes(draft, last, self.axes.clone(), 13)
             }
         };
-        draft.nodes[self.pool] = last;
-    }
-
-    /// The largest or the smallest of the values that the first shift reads.
-    fn end(&self, draft: &mut Draft, (op, pool): (&str, &NodeProto), made: &str) -> String {
-        let end = draft.fresh(&format!("{made}/{op}"));
-        // Engines have fast kernels for global pools, so a global pool stays one.
-        let node = match op == "ReduceMax" && pool.is(&["GlobalMaxPool"]) {
-            true => draft.make("GlobalMaxPool", &[&self.root], &end, []),
-            false => {
-                let node = draft.make(op, &[&self.root], &end, [("keepdims", Attribute::Int(1))]);
-                with_axes(draft, node, self.axes.clone(), AXES_AS_INPUT)
-            }
-        };
-        draft.nodes.push(node);
-        end
-    }
-
-    fn copy(&self, draft: &mut Draft, shift: usize, read: &str) -> String {
-        let mut node = draft.nodes[shift].clone();
-        let old = self.reads(draft, shift);
-        node.input.iter_mut().filter(|name| **name == old).for_each(|name| *name = read.to_owned());
-        node.name = draft.fresh(&node.name);
-        let made = draft.fresh(&node.output[0]);
-        node.output = vec![made.clone()];
-        draft.nodes.push(node);
-        made
-    }
-
-    fn reads(&self, draft: &Draft, shift: usize) -> String {
-        let mut inputs = draft.nodes[shift].input.iter();
-        inputs.find(|name| !draft.constants.contains_key(*name)).cloned().unwrap_or_default()
     }
 }
 
@@ -154,28 +114,105 @@ fn shift(draft: &Draft, links: &Links, value: &str, (axes, rank): (&[i64], i64))
     (missing >= 0 && axes.iter().all(is_same)).then(|| (at, read.to_owned()))
 }
 
-/// The direction of a function; `None` if it is not one of the three.
-fn course(f: impl Fn(f64) -> Option<f64>) -> Option<Course> {
-    let near = (-5120..=5120).map(|step| f64::from(step) / 256.0);
-    let far = |sign: f64| (0..24).map(move |step| sign * 20.0 * 1.5f64.powi(step + 1));
-    let grid = far(-1.0).rev().chain(near).chain(far(1.0));
-    let values: Vec<f64> = grid.map(f).collect::<Option<_>>()?;
-    let (mut rises, mut falls) = (false, false);
-    for pair in values.windows(2) {
-        let slack = 1e-9 * (1.0 + pair[0].abs().max(pair[1].abs()));
-        match pair[1] - pair[0] {
-            change if !change.is_finite() => return None,
-            change if change > slack => rises = true,
-            change if change < -slack && rises => return None,
-            change if change < -slack => falls = true,
-            _ => {}
+/// A function that works value by value, with only numbers as constants.
+#[derive(Clone, Debug)]
+struct Function {
+    /// The input.
+    root: String,
+    /// The output.
+    top: String,
+    /// Positions of its nodes, each behind its inputs. Empty if root and top are the same.
+    nodes: Vec<usize>,
+}
+
+impl Function {
+    /// The largest function of one value that makes `top`: walks back as long as all inputs lead to one value again.
+    fn above(draft: &Draft, links: &Links, top: &str) -> Self {
+        let mut nodes: BTreeSet<usize> = BTreeSet::new();
+        // Values that are not computed yet, with the position of their maker; none for inputs of the graph.
+        let mut open: BTreeSet<(Option<usize>, String)> =
+            BTreeSet::from([(links.maker(top), top.to_owned())]);
+        let mut best = Self { root: top.into(), top: top.into(), nodes: Vec::new() };
+        // The last node is taken first, so that all readers of a value are known before the value.
+        while let Some((Some(at), _)) = open.pop_last() {
+            let node: &NodeProto = &draft.nodes[at];
+            if !Kind::of(node).is_by_value() || node.only_output().is_none() || nodes.len() == MOST {
+                break;
+            }
+            nodes.insert(at);
+            for name in node.input.iter().filter(|name| !name.is_empty()) {
+                match draft.constants.get(name) {
+                    Some(number) if number.len() == 1 => {}
+                    Some(_) => return best,
+                    None => _ = open.insert((links.maker(name), name.clone())),
+                }
+            }
+            let mut roots = open.iter().map(|(_, name)| name);
+            if let (Some(root), None) = (roots.next(), roots.next()) {
+                best = Self { root: root.clone(), nodes: nodes.iter().copied().collect(), ..best };
+            }
         }
+        best
     }
-    Some(match (rises, falls) {
-        (_, false) => Course::Rises,
-        (false, true) => Course::Falls,
-        (true, true) => Course::FallsThenRises,
-    })
+
+    /// Whether it increases, possibly after it decreased.
+    fn rises(&self, workshop: &Workshop, draft: &Draft) -> bool {
+        self.nodes.is_empty() || self.on_grid(workshop, draft).is_some_and(|values| rises(&values))
+    }
+
+    /// Its values on a grid, dense near zero; `None` if the engine cannot compute them.
+    fn on_grid(&self, workshop: &Workshop, draft: &Draft) -> Option<Vec<f32>> {
+        let near = (-5120..=5120).map(|step| step as f32 / 256.0);
+        let far = |sign: f32| (0..8).map(move |step| sign * 20.0 * 1.5f32.powi(step + 1));
+        let grid: Vec<f32> = far(-1.0).rev().chain(near).chain(far(1.0)).collect();
+        let mut alone = draft.clone();
+        alone.nodes = self.nodes.iter().map(|&at| draft.nodes[at].clone()).collect();
+        let value = |name: &str| Value::batch_of_f32(name, &[1]).to_proto();
+        alone.graph_mut().input = vec![value(&self.root)];
+        alone.graph_mut().output = vec![value(&self.top)];
+        // Numbers do not broaden a column.
+        for number in alone.constants.values_mut().filter(|constant| constant.len() == 1) {
+            *number = Tensor::new(number.name(), number.datatype(), &[], number.data().clone()).ok()?;
+        }
+        alone.forget(|_| true);
+        let mut runner = workshop.load("function", alone.finish().ok()?.bytes()).ok()?;
+        let array = parm_protocol::Tensor::from_f32([grid.len(), 1].as_slice(), &grid).ok()?;
+        let rows = Rows::new(runner.signature(), &[array]).ok()?;
+        let values = runner.run(&rows, 0..grid.len()).ok()?;
+        Some(values.first()?.as_f32().ok()?.into_owned())
+    }
+}
+
+/// Whether values rise, possibly after they fell.
+fn rises(values: &[f32]) -> bool {
+    let mut has_risen = false;
+    values.windows(2).all(|pair| {
+        let slack = ROUNDING * (1.0 + pair[0].abs().max(pair[1].abs()));
+        let change = pair[1] - pair[0];
+        has_risen |= change > slack;
+        change.is_finite() && !(has_risen && change < -slack)
+    }) && has_risen
+}
+
+/// Copies these nodes so that they work on `root` instead of `old`, and returns the name of their output.
+fn copy(draft: &mut Draft, nodes: &[usize], (old, root): (&str, &str)) -> String {
+    let mut names: HashMap<String, String> = HashMap::from([(old.to_owned(), root.to_owned())]);
+    let mut made = root.to_owned();
+    for &at in nodes {
+        let mut node = draft.nodes[at].clone();
+        for name in &mut node.input {
+            if let Some(copied) = names.get(name) {
+                name.clone_from(copied);
+            }
+        }
+        node.name = draft.fresh(&node.name);
+        for name in &mut node.output {
+            made = draft.fresh(name);
+            names.insert(std::mem::replace(name, made.clone()), made.clone());
+        }
+        draft.nodes.push(node);
+    }
+    made
 }
 
 #[cfg(test)]
@@ -183,15 +220,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn course_finds_the_direction_of_a_function() {
-        let check = |f: fn(f64) -> f64, expected| assert_eq!(course(|x| Some(f(x))), expected);
-        check(|x| x.max(0.0), Some(Course::Rises));
-        check(|x| x.tanh(), Some(Course::Rises));
-        check(|x| -x, Some(Course::Falls));
-        check(|x| x / (1.0 + (-x).exp()), Some(Course::FallsThenRises));
-        check(|x| x * x, Some(Course::FallsThenRises));
-        check(|x| -x * x, None);
-        check(|x| x.sin(), None);
-        check(|x| x.sqrt(), None);
+    fn direction_of_a_function_is_found() {
+        let of = |f: fn(f32) -> f32| rises(&(-400..400).map(|x| f(x as f32 / 20.0)).collect::<Vec<_>>());
+        assert!(of(|x| x.max(0.0)) && of(|x| x.tanh()) && of(|x| x / (1.0 + (-x).exp())) && of(|x| x * x));
+        assert!(!of(|x| -x) && !of(|x| -x * x) && !of(|x| x.sin()) && !of(|x| x.sqrt()) && !of(|_| 1.0));
     }
 }

@@ -8,7 +8,7 @@ use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{Attribute, DataType};
 
-use crate::graph::{Links, NodeExt};
+use crate::graph::Links;
 
 /// Tolerance for a factor.
 const ROUNDING: f32 = 1e-5;

@@ -11,32 +11,17 @@
 //! one more run takes rows of half the length. That is enough to follow channels through a graph, which must be at
 //! the same place in every run.
 
-mod axes;
-mod bias;
-mod cone;
-mod formula;
+mod edit;
 mod links;
-mod nodes;
-mod order;
-mod probe;
 mod raise;
 mod survey;
-mod trees;
 mod types;
 mod work;
 
-pub(crate) use axes::{axes, with_axes};
-pub(crate) use bias::{add_behind, add_bias};
-pub(crate) use cone::Cone;
-pub(crate) use formula::Formula;
-pub(crate) use links::Links;
-pub(crate) use nodes::NodeExt;
-pub(crate) use order::{sort, sweep};
-pub(crate) use probe::probe;
+pub(crate) use edit::{add_behind, add_bias, probe, with_axes};
+pub(crate) use links::{Links, sort, sweep, tidy};
 pub(crate) use raise::{PER_CHANNEL, raise};
 pub(crate) use survey::{Look, Size, Survey};
 pub(crate) use types::types;
 pub use work::Work;
-#[cfg(test)]
-pub(crate) use work::multiplications;
-pub(crate) use work::{multiplications_of, work};
+pub(crate) use work::{multiplications, name, work};

@@ -1,7 +1,8 @@
 //! Raises a graph of an older ONNX operator version to the version that 8-bit copies use.
 //!
-//! Exporters write old versions for years, so this is common. Operators without a relevant change stay; a changed
-//! meaning, and an attribute that became an input, are rewritten; any other operator is an error that names it.
+//! Exporters write old versions for years, so this is common. A changed meaning, and an attribute that became an input,
+//! are rewritten; an operator that nothing replaces is an error that names it. All others mean the same in both versions:
+//! a candidate's answers are compared with the deployed model's, so an operator that does not would show.
 
 use std::collections::BTreeMap;
 
@@ -9,133 +10,10 @@ use parm_parity_models::onnx::proto::{GraphProto, NodeProto};
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{Attribute, DataType, Defect, Tensor, Value};
 
-use super::NodeExt;
-
 /// The first version whose `DequantizeLinear` has a scale per channel.
 pub(crate) const PER_CHANNEL: i64 = 13;
 /// The oldest supported version: in earlier ones too many operators had another meaning.
 const OLDEST: i64 = 9;
-
-/// Operators with the same meaning in inference in all versions between these two.
-const SAME: &[&str] = &[
-    "Abs",
-    "Acos",
-    "Add",
-    "And",
-    "ArgMax",
-    "ArgMin",
-    "Asin",
-    "Atan",
-    "AveragePool",
-    "BatchNormalization",
-    "Cast",
-    "Ceil",
-    "Celu",
-    "Compress",
-    "Concat",
-    "ConstantOfShape",
-    "Conv",
-    "ConvInteger",
-    "ConvTranspose",
-    "Cos",
-    "CumSum",
-    "DepthToSpace",
-    "DequantizeLinear",
-    "Div",
-    "DynamicQuantizeLinear",
-    "Einsum",
-    "Elu",
-    "Equal",
-    "Erf",
-    "Exp",
-    "Expand",
-    "EyeLike",
-    "Flatten",
-    "Floor",
-    "GRU",
-    "Gather",
-    "GatherElements",
-    "GatherND",
-    "Gemm",
-    "GlobalAveragePool",
-    "GlobalMaxPool",
-    "Greater",
-    "GreaterOrEqual",
-    "HardSigmoid",
-    "Identity",
-    "If",
-    "InstanceNormalization",
-    "IsInf",
-    "IsNaN",
-    "LRN",
-    "LSTM",
-    "LeakyRelu",
-    "Less",
-    "LessOrEqual",
-    "Log",
-    "Loop",
-    "LpNormalization",
-    "LpPool",
-    "MatMul",
-    "MatMulInteger",
-    "Max",
-    "MaxPool",
-    "Mean",
-    "MeanVarianceNormalization",
-    "Min",
-    "Mod",
-    "Mul",
-    "Neg",
-    "NonMaxSuppression",
-    "NonZero",
-    "Not",
-    "OneHot",
-    "Or",
-    "PRelu",
-    "Pow",
-    "QLinearConv",
-    "QLinearMatMul",
-    "QuantizeLinear",
-    "RNN",
-    "Range",
-    "Reciprocal",
-    "ReduceL1",
-    "ReduceL2",
-    "ReduceLogSum",
-    "ReduceLogSumExp",
-    "ReduceMax",
-    "ReduceMean",
-    "ReduceMin",
-    "ReduceProd",
-    "ReduceSumSquare",
-    "Relu",
-    "Reshape",
-    "ReverseSequence",
-    "RoiAlign",
-    "Round",
-    "ScatterElements",
-    "ScatterND",
-    "Selu",
-    "Shape",
-    "Sigmoid",
-    "Sign",
-    "Sin",
-    "Size",
-    "Softplus",
-    "Softsign",
-    "SpaceToDepth",
-    "Sqrt",
-    "Sub",
-    "Sum",
-    "Tan",
-    "Tanh",
-    "ThresholdedRelu",
-    "Tile",
-    "Transpose",
-    "Where",
-    "Xor",
-];
-
 /// Raises the graph to [`PER_CHANNEL`], unless it has that version or a newer one. The error names the obstacle.
 pub(crate) fn raise(draft: &mut Draft) -> Result<(), String> {
     let version = draft.opset();
@@ -148,20 +26,19 @@ pub(crate) fn raise(draft: &mut Draft) -> Result<(), String> {
              export the model anew"
         ));
     }
-    let ranks = ranks(draft);
+    let declared = draft.graph().output.iter().chain(&draft.graph().value_info).map(Value::from_proto);
+    let ranks = declared.filter_map(|value| Some((value.name, value.shape?.len() as i64))).collect();
     let mut raised = Vec::with_capacity(draft.nodes.len());
-    for at in 0..draft.nodes.len() {
-        let node = draft.nodes[at].clone();
+    for node in draft.nodes.clone() {
         let op = node.op_type.clone();
-        match raised_node(draft, node, version, &ranks) {
-            Ok(Some(nodes)) => raised.extend(nodes),
-            Ok(None) => {
+        match raised_node(draft, node, version, &ranks).map_err(|defect| defect.to_string())? {
+            Some(nodes) => raised.extend(nodes),
+            None => {
                 return Err(format!(
                     "8-bit numbers want version {PER_CHANNEL} of the operators, and {op} of version {version} cannot be brought to \
                      it: export the model anew"
                 ));
             }
-            Err(defect) => return Err(defect.to_string()),
         }
     }
     draft.nodes = raised;
@@ -169,90 +46,84 @@ pub(crate) fn raise(draft: &mut Draft) -> Result<(), String> {
     Ok(())
 }
 
-/// The ranks that the file declares.
-fn ranks(draft: &Draft) -> BTreeMap<String, i64> {
-    let declared = draft.graph().output.iter().chain(&draft.graph().value_info).map(Value::from_proto);
-    declared.filter_map(|value| Some((value.name, value.shape?.len() as i64))).collect()
-}
-
-/// The replacement of a node in the newer version; `None` if none is known.
+/// The replacement of a node in the newer version; `None` if none is known. `ranks` are those that the file declares.
 fn raised_node(
     draft: &mut Draft,
     mut node: NodeProto,
     version: i64,
     ranks: &BTreeMap<String, i64>,
 ) -> Result<Option<Vec<NodeProto>>, Defect> {
-    let as_it_is = |node| Ok(Some(vec![node]));
-    if !matches!(node.domain.as_str(), "" | "ai.onnx") {
-        return as_it_is(node);
-    }
-    if !node.attribute.iter().filter_map(|attribute| attribute.g.as_ref()).all(is_same) {
+    if node.attribute.iter().filter_map(|attribute| attribute.g.as_ref()).any(needs_a_change) {
         return Ok(None);
     }
-    match node.op_type.as_str() {
-        op if SAME.contains(&op) => {}
-        "Squeeze" | "Unsqueeze" | "ReduceSum" => whole_numbers(draft, &mut node, "axes", 1)?,
-        "Split" => whole_numbers(draft, &mut node, "split", 1)?,
-        "Slice" if version < 10 => {
-            let from = node.ints("starts").map_or(0, <[i64]>::len);
-            if node.ints("axes").is_none() {
-                let axes: Vec<i64> = (0..from as i64).collect();
-                node.attribute.push(Attribute::Ints(axes).to_proto("axes"));
-            }
-            for (place, name) in ["starts", "ends", "axes"].into_iter().enumerate() {
-                whole_numbers(draft, &mut node, name, place + 1)?;
-            }
-        }
-        "Pad" if version < 11 => {
-            whole_numbers(draft, &mut node, "pads", 1)?;
-            number(draft, &mut node, "value", 2)?;
-        }
-        "Clip" if version < 11 => {
-            number(draft, &mut node, "min", 1)?;
-            number(draft, &mut node, "max", 2)?;
-        }
-        "TopK" if version < 10 => {
-            let count = node.int("k").unwrap_or(1);
-            drop_setting(&mut node, "k");
-            let count = Tensor::from_i64(&format!("{}/k", node.name), &[1], &[count])?;
-            input(&mut node, 1, draft.add_constant(count));
-        }
-        "Slice" | "Pad" | "Clip" | "TopK" => {}
-        // Dropout has no effect in inference.
-        "Dropout" => drop_setting(&mut node, "ratio"),
-        "Resize" if version >= 11 => {
-            if node.text("coordinate_transformation_mode").as_deref() == Some("tf_half_pixel_for_nn") {
-                return Ok(None);
-            }
-            // An empty name used to stand for an omitted input.
-            for place in 1..node.input.len() {
-                let is_empty = draft.constants.get(&node.input[place]).is_some_and(Tensor::is_empty);
-                if is_empty {
-                    node.input[place].clear();
+    if is_changed(&node) {
+        match node.op_type.as_str() {
+            "Squeeze" | "Unsqueeze" | "ReduceSum" => whole_numbers(draft, &mut node, "axes", 1)?,
+            "Split" => whole_numbers(draft, &mut node, "split", 1)?,
+            "Slice" if version < 10 => {
+                if node.ints("axes").is_none() {
+                    let count = node.ints("starts").map_or(0, <[i64]>::len) as i64;
+                    node.set("axes", (0..count).collect::<Vec<i64>>());
+                }
+                for (place, name) in ["starts", "ends", "axes"].into_iter().enumerate() {
+                    whole_numbers(draft, &mut node, name, place + 1)?;
                 }
             }
+            "Pad" if version < 11 => {
+                whole_numbers(draft, &mut node, "pads", 1)?;
+                number(draft, &mut node, "value", 2)?;
+            }
+            "Clip" if version < 11 => {
+                number(draft, &mut node, "min", 1)?;
+                number(draft, &mut node, "max", 2)?;
+            }
+            "TopK" if version < 10 => {
+                let count = node.int("k").unwrap_or(1);
+                node.set("k", vec![count]);
+                whole_numbers(draft, &mut node, "k", 1)?;
+            }
+            "Slice" | "Pad" | "Clip" | "TopK" => {}
+            // Dropout has no effect in inference.
+            "Dropout" => node.attribute.retain(|attribute| attribute.name != "ratio"),
+            "Resize" if version >= 11 => {
+                if node.text("coordinate_transformation_mode").as_deref() == Some("tf_half_pixel_for_nn") {
+                    return Ok(None);
+                }
+                // An empty constant used to stand for an omitted input.
+                let is_empty = |name: &String| draft.constants.get(name).is_some_and(Tensor::is_empty);
+                node.input.iter_mut().skip(1).filter(|name| is_empty(name)).for_each(String::clear);
+            }
+            "Softmax" | "LogSoftmax" | "Hardmax" => return Ok(Some(along_the_last(draft, node, ranks))),
+            _ => return Ok(None),
         }
-        "Softmax" | "LogSoftmax" | "Hardmax" => return Ok(Some(along_the_last(draft, node, ranks))),
-        _ => return Ok(None),
     }
-    as_it_is(node)
+    Ok(Some(vec![node]))
 }
 
-/// Whether all nodes of a body keep their meaning.
-fn is_same(body: &GraphProto) -> bool {
-    let is_same_node = |node: &NodeProto| {
-        (SAME.contains(&node.op_type.as_str()) || node.op_type == "Constant")
-            && node.attribute.iter().filter_map(|attribute| attribute.g.as_ref()).all(is_same)
-    };
-    body.node.iter().all(is_same_node)
+/// Whether an operator needs a change, or no newer one replaces it.
+fn is_changed(node: &NodeProto) -> bool {
+    match node.op_type.as_str() {
+        "Squeeze" | "Unsqueeze" | "ReduceSum" | "Split" | "Slice" | "Pad" | "Clip" | "TopK" | "Dropout"
+        | "Resize" | "Softmax" | "LogSoftmax" | "Hardmax" | "Upsample" | "Scatter" => {
+            matches!(node.domain.as_str(), "" | "ai.onnx")
+        }
+        _ => false,
+    }
+}
+
+/// Whether a node of a body needs a change, which is not made there.
+fn needs_a_change(body: &GraphProto) -> bool {
+    body.node.iter().any(|node| {
+        is_changed(node)
+            || node.attribute.iter().filter_map(|attribute| attribute.g.as_ref()).any(needs_a_change)
+    })
 }
 
 /// Older versions of softmax flatten all axes from `axis` on: the value is reshaped to two dimensions for it.
 fn along_the_last(draft: &mut Draft, mut node: NodeProto, ranks: &BTreeMap<String, i64>) -> Vec<NodeProto> {
     let axis = node.int("axis").unwrap_or(1);
     let rank = node.only_output().and_then(|made| ranks.get(made));
-    drop_setting(&mut node, "axis");
-    node.attribute.push(Attribute::Int(-1).to_proto("axis"));
+    node.set("axis", -1i64);
     if axis == -1 || rank.is_some_and(|&rank| axis + 1 == rank) {
         return vec![node];
     }
@@ -268,29 +139,24 @@ fn along_the_last(draft: &mut Draft, mut node: NodeProto, ranks: &BTreeMap<Strin
 /// Moves an attribute that is a list of integers to the input at this position.
 fn whole_numbers(draft: &mut Draft, node: &mut NodeProto, name: &str, place: usize) -> Result<(), Defect> {
     let Some(numbers) = node.ints(name).map(<[i64]>::to_vec) else { return Ok(()) };
-    drop_setting(node, name);
     let tensor = Tensor::from_i64(&format!("{}/{name}", node.name), &[numbers.len()], &numbers)?;
-    input(node, place, draft.add_constant(tensor));
+    to_input(draft, node, name, (place, tensor));
     Ok(())
 }
 
 /// Moves an attribute that is a number to the input at this position.
 fn number(draft: &mut Draft, node: &mut NodeProto, name: &str, place: usize) -> Result<(), Defect> {
     let Some(number) = node.float(name) else { return Ok(()) };
-    drop_setting(node, name);
     let data = number.to_le_bytes().to_vec();
     let tensor = Tensor::new(&format!("{}/{name}", node.name), DataType::Float, &[], data.into())?;
-    input(node, place, draft.add_constant(tensor));
+    to_input(draft, node, name, (place, tensor));
     Ok(())
 }
 
-fn input(node: &mut NodeProto, place: usize, name: String) {
-    node.input.resize(node.input.len().max(place + 1), String::new());
-    node.input[place] = name;
-}
-
-fn drop_setting(node: &mut NodeProto, name: &str) {
+fn to_input(draft: &mut Draft, node: &mut NodeProto, name: &str, (place, tensor): (usize, Tensor)) {
     node.attribute.retain(|attribute| attribute.name != name);
+    node.input.resize(node.input.len().max(place + 1), String::new());
+    node.input[place] = draft.add_constant(tensor);
 }
 
 #[cfg(test)]

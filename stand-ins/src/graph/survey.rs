@@ -4,13 +4,12 @@ use std::collections::HashMap;
 
 use parm_parity_models::onnx::DataType;
 use parm_parity_models::onnx::rewrite::Draft;
-use parm_protocol::Tensor;
 
 use super::{probe, types};
 use crate::Error;
 use crate::memory::{self, Need, UNFUSED};
 use crate::rows::Rows;
-use crate::workshop::{Runner, Workshop};
+use crate::workshop::Workshop;
 
 /// One size of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,52 +32,39 @@ pub(crate) struct Survey {
     looks: Vec<Look>,
 }
 
-/// A graph that returns the sizes of its values.
-struct Sizes<'a> {
-    draft: &'a Draft,
-    runner: Runner,
-    /// The values whose sizes it returns, in order.
-    values: Vec<String>,
-}
-
-impl<'a> Sizes<'a> {
-    /// `None` if the engine cannot load such a graph. The graph returns sizes, not values: those of all layers of a picture
-    /// fill the memory.
-    fn of(workshop: &Workshop, draft: &'a Draft) -> Option<Self> {
-        let types = types(draft);
-        let made = draft.nodes.iter().flat_map(|node| &node.output);
-        let values: Vec<String> = made.filter(|name| types.contains_key(*name)).cloned().collect();
-        let mut sized = draft.clone();
-        let mut sizes = Vec::with_capacity(values.len());
-        for value in &values {
-            let size = sized.fresh(&format!("{value}/size"));
-            let node = sized.make("Shape", &[value], &size, []);
-            sized.nodes.push(node);
-            sizes.push(size);
-        }
-        let types = sizes.iter().map(|size| (size.clone(), DataType::Int64)).collect();
-        let model = probe(&sized, &sizes, &types).ok()?;
-        Some(Self { draft, runner: workshop.load("survey", model.bytes()).ok()?, values })
+/// The sizes of all values in runs of so many rows; `None` for runs that fail, and nothing if the engine cannot load the
+/// graph. It returns sizes, not values: those of all layers of a picture fill the memory.
+fn looks(workshop: &Workshop, draft: &Draft, runs: &[(&Rows, usize)]) -> Option<Vec<Option<Look>>> {
+    let types = types(draft);
+    let made = draft.nodes.iter().flat_map(|node| &node.output);
+    let values: Vec<&String> = made.filter(|name| types.contains_key(*name)).collect();
+    let (mut sized, mut sizes) = (draft.clone(), Vec::with_capacity(values.len()));
+    for value in &values {
+        let size = sized.fresh(&format!("{value}/size"));
+        let node = sized.make("Shape", &[value], &size, []);
+        sized.nodes.push(node);
+        sizes.push(size);
     }
-
-    /// The sizes in a run of the first `count` rows; `None` if it fails.
-    fn look(&mut self, rows: &Rows, count: usize) -> Option<Look> {
-        let outputs = self.runner.run(rows, 0..count).ok()?;
-        let sizes = |output: &Tensor| {
-            let numbers = parm_arrays::numbers(output)?;
-            Some(numbers.map(|size| size as usize).collect::<Vec<usize>>())
-        };
+    let types = sizes.iter().map(|size| (size.clone(), DataType::Int64)).collect();
+    let mut runner = workshop.load("survey", probe(&sized, &sizes, &types).ok()?.bytes()).ok()?;
+    let look = |(rows, count): &(&Rows, usize)| -> Option<Look> {
+        let outputs = runner.run(rows, 0..*count).ok()?;
         let mut look = Look::new();
-        for (value, output) in self.values.iter().zip(&outputs) {
-            look.insert(value.clone(), sizes(output)?);
+        for (value, output) in values.iter().zip(&outputs) {
+            let sizes = parm_arrays::numbers(output)?.map(|size| size as usize);
+            look.insert((*value).clone(), sizes.collect());
         }
-        look.extend(rows.sizes().map(|(name, row)| {
-            (name.to_owned(), std::iter::once(count).chain(row.iter().copied()).collect())
-        }));
-        let constants = self.draft.constants.iter();
+        look.extend(rows.sizes().map(|(name, row)| (name.to_owned(), [&[*count], row].concat())));
+        let constants = draft.constants.iter();
         look.extend(constants.map(|(name, tensor)| (name.clone(), tensor.dims().to_vec())));
         Some(look)
-    }
+    };
+    Some(runs.iter().map(look).collect())
+}
+
+/// The sizes in a run of one row.
+fn look_at_one(workshop: &Workshop, draft: &Draft, rows: &Rows) -> Option<Look> {
+    looks(workshop, draft, &[(rows, 1)])?.pop()?
 }
 
 impl Survey {
@@ -89,34 +75,37 @@ impl Survey {
         if rows.len() < 3 {
             return Ok(Self::default());
         }
-        let Some(mut sized) = Sizes::of(workshop, draft) else { return Ok(Self::default()) };
         let counts: &[usize] = match workshop.together(3, UNFUSED) {
             _ if !rows.is_batched() => &[1],
             3 => &[2, 3],
             _ => &[1, 2],
         };
-        let looks: Option<Vec<Look>> = counts.iter().map(|&count| sized.look(rows, count)).collect();
-        let Some(mut looks) = looks else { return Ok(Self::default()) };
+        let shorter = rows.first(counts[0])?.halved()?;
+        let full = counts.iter().map(|&count| (rows, count));
+        let runs: Vec<(&Rows, usize)> = full.chain(shorter.as_ref().map(|rows| (rows, counts[0]))).collect();
+        let mut looks = looks(workshop, draft, &runs).unwrap_or_default();
+        // Some graphs fail for other sizes, whatever they declare.
+        let shorter = looks.split_off(counts.len().min(looks.len()));
+        let Some(mut looks) = looks.into_iter().collect::<Option<Vec<Look>>>() else {
+            return Ok(Self::default());
+        };
         let sizes = match (&looks[..], counts) {
             ([few, more], [a, b]) if rows.is_fixed() => compared((few, *a), (more, *b), draft),
             _ => HashMap::new(),
         };
-        // Some graphs fail for other sizes, whatever they declare.
-        let shorter = rows.first(counts[0])?.halved()?;
-        looks.extend(shorter.and_then(|shorter| sized.look(&shorter, counts[0])));
+        looks.extend(shorter.into_iter().flatten());
         Ok(Self { sizes, looks })
     }
 
     /// The memory that a row needs; `None` if the engine cannot tell the sizes of values.
     pub(crate) fn need(workshop: &Workshop, draft: &Draft, rows: &Rows) -> Option<Need> {
-        let look = Sizes::of(workshop, draft)?.look(rows, 1)?;
+        let look = look_at_one(workshop, draft, rows)?;
         Some(Need::of(draft, (&look, &types(draft)), rows.is_batched()))
     }
 
     /// The bytes of these values for one row; none if sizes are unknown.
     pub(crate) fn bytes(workshop: &Workshop, draft: &Draft, values: &[String], rows: &Rows) -> u64 {
-        let look = Sizes::of(workshop, draft).and_then(|mut sized| sized.look(rows, 1));
-        let (types, Some(look)) = (types(draft), look) else { return 0 };
+        let (types, look) = (types(draft), look_at_one(workshop, draft, rows).unwrap_or_default());
         values.iter().map(|value| memory::bytes(value, &look, &types)).sum()
     }
 

@@ -19,7 +19,7 @@ use super::points::{Layer, to_maxima};
 use super::write::{Layout, lay_out, lighten, step};
 use super::{Cuts, Ranges, Scope};
 use crate::Error;
-use crate::graph::{Links, NodeExt, add_bias, probe, sort, types, with_axes};
+use crate::graph::{Links, add_bias, probe, sort, types, with_axes};
 use crate::memory::COMPARED;
 use crate::rows::Rows;
 use crate::workshop::{Progress, Workshop};
@@ -53,14 +53,10 @@ pub(crate) fn correct(
     let values: Vec<String> = pairs.iter().map(|pair| pair.apart.clone()).collect();
     let mut runner = workshop.load("biases", probe(&aside, &values, &types(&aside))?.bytes())?;
     let mut means: Vec<Vec<Mean>> = pairs.iter().map(|pair| vec![Mean::default(); pair.channels]).collect();
-    let together = workshop.together(TOGETHER, COMPARED);
-    for start in (0..rows.len()).step_by(together) {
-        progress.check()?;
-        let made = runner.run(rows, start..(start + together).min(rows.len()))?;
-        for ((pair, means), apart) in pairs.iter().zip(&mut means).zip(&made) {
-            add(means, pair, apart)?;
-        }
-    }
+    runner.run_all(rows, (workshop.together(TOGETHER, COMPARED), progress), |_, made| {
+        let mut layers = pairs.iter().zip(&mut means).zip(&made);
+        layers.try_for_each(|((pair, means), apart)| add(means, pair, apart))
+    })?;
     let mut corrected = draft.clone();
     for (pair, means) in pairs.iter().zip(&means) {
         let shift: Vec<f32> = means.iter().map(|mean| mean.shrunk() as f32).collect();

@@ -6,7 +6,7 @@ use parm_parity_models::onnx::rewrite::Draft;
 
 use super::Scope;
 use super::points::Points;
-use crate::graph::{Links, NodeExt, Survey, multiplications_of};
+use crate::graph::{Links, Survey, multiplications};
 
 /// Layers that are in 8 bits together, or not at all.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,7 +24,7 @@ pub(crate) fn parts(draft: &Draft, survey: &Survey) -> Vec<Part> {
     let part = |at: usize| {
         let node = &draft.nodes[at];
         let made = node.only_output()?.to_owned();
-        Some(Part { layers: BTreeSet::from([made]), work: multiplications_of(node, look)? })
+        Some(Part { layers: BTreeSet::from([made]), work: multiplications(node, look)? })
     };
     layers.filter_map(|layer| part(layer.at)).collect()
 }

@@ -4,14 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::Draft;
-use parm_parity_models::onnx::{DataType, Tensor};
+use parm_parity_models::onnx::{Kind, Layer as Weighted, LayerOp};
 
 use super::Scope;
-use crate::graph::{Links, NodeExt};
-
-/// Operators that only move values: their outputs have the steps of their inputs.
-const MOVERS: [&str; 8] =
-    ["MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Slice", "GlobalMaxPool"];
+use crate::graph::Links;
 
 /// A layer that is to compute in 8 bits.
 #[derive(Clone, Debug)]
@@ -36,7 +32,8 @@ impl Points {
     pub(super) fn of(draft: &Draft, links: &Links, scope: Scope) -> Self {
         let mut points = Self::default();
         for (at, node) in draft.nodes.iter().enumerate() {
-            let Some((axis, is_conv)) = layer(draft, node) else { continue };
+            let Some(layer) = Weighted::plain(draft, node) else { continue };
+            let (axis, is_conv) = (layer.makes, layer.op == LayerOp::Conv);
             if !scope.takes(is_conv) {
                 continue;
             }
@@ -56,32 +53,6 @@ impl Points {
     }
 }
 
-/// The weight's output axis of a quantisable layer, and whether the layer is a convolution.
-fn layer(draft: &Draft, node: &NodeProto) -> Option<(usize, bool)> {
-    let constant = |place: usize| node.at(place).and_then(|name| draft.constants.get(name));
-    let weight = constant(1).filter(|weight| weight.datatype() == DataType::Float && !weight.is_empty())?;
-    let varies = node.at(0).is_some_and(|name| !draft.constants.contains_key(name));
-    let rank = weight.dims().len();
-    let is_plain = |bias: &Tensor| bias.datatype() == DataType::Float && bias.dims().len() == 1;
-    let bias_is_plain = node.at(2).is_none() || constant(2).is_some_and(is_plain);
-    let unscaled =
-        [("alpha", 1.0), ("beta", 1.0)].iter().all(|(name, one)| node.float(name).unwrap_or(1.0) == *one);
-    match () {
-        () if !varies => None,
-        () if node.is(&["Conv"]) && rank > 2 && bias_is_plain => Some((0, true)),
-        () if node.is(&["Gemm"])
-            && rank == 2
-            && bias_is_plain
-            && unscaled
-            && node.int("transA").unwrap_or(0) == 0 =>
-        {
-            Some((usize::from(node.int("transB").unwrap_or(0) == 0), false))
-        }
-        () if node.is(&["MatMul"]) && rank == 2 => Some((1, false)),
-        () => None,
-    }
-}
-
 /// The rectifier's output if only a rectifier reads the value, otherwise the value: engines fuse rectifiers.
 fn rectified<'a>(draft: &'a Draft, links: &Links, made: &'a str) -> &'a str {
     let reader = links.only_reader(made).map(|at| &draft.nodes[at]);
@@ -98,7 +69,10 @@ fn rectified<'a>(draft: &'a Draft, links: &Links, made: &'a str) -> &'a str {
 /// rounded twice. A value of which only maxima are read uses the range of the maxima.
 fn measured_at(draft: &Draft, links: &Links, quantised: &BTreeSet<String>, value: &str) -> String {
     let mut at = value;
-    while let Some(node) = links.maker(at).map(|at| &draft.nodes[at]).filter(|node| node.is(&MOVERS)) {
+    // Values that are only moved have the steps of their source.
+    let moves =
+        |node: &&NodeProto| Kind::of(node) == Kind::Moved || node.is(&["MaxPool", "GlobalMaxPool", "Slice"]);
+    while let Some(node) = links.maker(at).map(|at| &draft.nodes[at]).filter(moves) {
         let Some(read) = node.at(0) else { break };
         at = read;
         if quantised.contains(at) {

@@ -137,13 +137,9 @@ pub(crate) fn gather(
         let together = workshop.returning(TOGETHER, bytes)?;
         let model = probe(draft, &values, &types(draft))?;
         let mut runner = workshop.load("ranges", model.bytes())?;
-        for start in (0..rows.len()).step_by(together) {
-            progress.check()?;
-            let made = runner.run(rows, start..(start + together).min(rows.len()))?;
-            for (name, tensor) in values.iter().zip(&made) {
-                tally(name, tensor)?;
-            }
-        }
+        runner.run_all(rows, (together, progress), |_, made| {
+            values.iter().zip(&made).try_for_each(|(name, tensor)| tally(name, tensor))
+        })?;
     }
     Ok(ranges)
 }

@@ -8,7 +8,7 @@ use parm_parity_models::onnx::{Attribute, DataType, Defect, Tensor};
 use super::points::{Layer, Points};
 use super::weights::Steps;
 use super::{Cuts, Ranges, weights};
-use crate::graph::{Links, NodeExt, PER_CHANNEL, sort};
+use crate::graph::{Links, PER_CHANNEL, sort};
 
 /// The layers that become 8-bit ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use parm_parity_models::onnx::rewrite::Draft;
 
 use super::set::Set;
-use crate::graph::{Links, Look, NodeExt, Survey};
+use crate::graph::{Links, Look, Survey};
 
 /// Maximum nodes of a graph, and maximum values of one size: their pairs are compared.
 const MOST_NODES: usize = 8192;

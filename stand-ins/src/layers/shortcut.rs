@@ -5,7 +5,7 @@ use parm_parity_models::onnx::{Attribute, Tensor};
 
 use super::Repeats;
 use crate::Error;
-use crate::graph::{Survey, probe, sort, sweep, types};
+use crate::graph::{Survey, probe, tidy, types};
 use crate::prune::{Estimate, Gram, estimate};
 use crate::rows::Rows;
 use crate::workshop::{Progress, Workshop};
@@ -60,11 +60,8 @@ impl Shortcuts {
         let together = workshop.returning(TOGETHER, Survey::bytes(workshop, draft, &values, rows))?;
         let mut runner = workshop.load("stream", probe(draft, &values, &types(draft))?.bytes())?;
         let chunks = rows.len().div_ceil(together);
-        for chunk in 0..chunks {
-            progress.check()?;
-            let start = chunk * together;
-            let made = runner.run(rows, start..(start + together).min(rows.len()))?;
-            let Some((last, others)) = made.split_last() else { break };
+        runner.run_all(rows, (together, progress), |chunk, made| {
+            let Some((last, others)) = made.split_last() else { return Ok(()) };
             let last_values = last.as_f32()?;
             let inner: usize = last.shape()[axis + 1..].iter().product();
             let places = last_values.len() / width;
@@ -82,7 +79,8 @@ impl Shortcuts {
                     gram.add(chunk, pair);
                 }
             }
-        }
+            Ok(())
+        })?;
         seen.iter_mut().for_each(|(_, gram)| gram.settle());
         Ok(Some(Self { repeats, width, is_picture, seen }))
     }
@@ -128,9 +126,7 @@ impl Shortcuts {
             let add = draft.make("Add", &[&product, &bias], to, []);
             draft.nodes.extend([matmul, add]);
         }
-        draft.forget(|_| true);
-        sweep(&mut draft);
-        sort(&mut draft);
+        tidy(&mut draft);
         Ok(draft)
     }
 }

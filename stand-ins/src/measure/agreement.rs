@@ -36,6 +36,42 @@ impl Share {
     }
 }
 
+/// How a model's answers compare with the deployed model's on the same rows.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// Share of the rows on which it agrees with the deployed model.
+    pub agreement: Share,
+    /// How far its numbers are from the deployed model's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub difference: Option<Difference>,
+    /// Share of the rows on which it agrees with the labels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accuracy: Option<Share>,
+    /// The mean cosine between its outputs and the deployed model's, if these are embeddings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cosine: Option<f64>,
+    /// The share of ten nearest neighbours that it keeps, if outputs are embeddings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub neighbours: Option<f64>,
+}
+
+impl Comparison {
+    /// Compares answers; `same` tells for each row whether they agree, and `right` whether they are the label.
+    pub(crate) fn of(
+        (deployed, other): (&[Tensor], &[Tensor]),
+        meanings: &[Meaning],
+        (same, right): (&[bool], Option<&[bool]>),
+    ) -> Self {
+        Self {
+            agreement: Share::of(same),
+            difference: difference(deployed, other),
+            accuracy: right.map(Share::of),
+            cosine: mean_cosine(deployed, other, meanings),
+            neighbours: neighbours_kept(deployed, other, meanings),
+        }
+    }
+}
+
 /// For each row, whether two models agree in every output. Outputs without a meaning are values.
 pub(crate) fn judge(deployed: &[Tensor], other: &[Tensor], meanings: &[Meaning]) -> Vec<bool> {
     let rows = deployed.first().map_or(0, Tensor::rows);
@@ -84,7 +120,7 @@ pub(super) fn numbers(tensor: &Tensor) -> Option<Vec<f32>> {
 }
 
 /// The mean cosine between all embeddings; `None` if there are none.
-pub(crate) fn mean_cosine(deployed: &[Tensor], other: &[Tensor], meanings: &[Meaning]) -> Option<f64> {
+fn mean_cosine(deployed: &[Tensor], other: &[Tensor], meanings: &[Meaning]) -> Option<f64> {
     let (mut sum, mut count) = (0.0, 0usize);
     for (a, b) in embeddings(deployed, other, meanings) {
         let (Some(a_values), Some(b_values)) = (floats(a), floats(b)) else { continue };
@@ -111,7 +147,7 @@ const MOST_NEIGHBOURS: usize = 1_000;
 
 /// The share of a row's ten nearest rows by the deployed model's embeddings that the other model's keep; `None` without
 /// embeddings of whole rows, or with too few rows.
-pub(crate) fn neighbours_kept(deployed: &[Tensor], other: &[Tensor], meanings: &[Meaning]) -> Option<f64> {
+fn neighbours_kept(deployed: &[Tensor], other: &[Tensor], meanings: &[Meaning]) -> Option<f64> {
     let (a, b) = embeddings(deployed, other, meanings)
         .find(|(a, b)| a.shape().len() == 2 && a.shape() == b.shape())?;
     let rows = a.rows().min(MOST_NEIGHBOURS);
@@ -163,7 +199,7 @@ fn is_none(count: &usize) -> bool {
 }
 
 /// The differences of all outputs of floats; `None` if there are none.
-pub(crate) fn difference(deployed: &[Tensor], other: &[Tensor]) -> Option<Difference> {
+fn difference(deployed: &[Tensor], other: &[Tensor]) -> Option<Difference> {
     let served: Vec<bool> = finite(deployed).into_iter().zip(finite(other)).map(|(a, b)| a && b).collect();
     let left_out = served.iter().filter(|is_served| !**is_served).count();
     let (mut sum, mut count, mut largest, mut has_floats) = (0.0, 0usize, 0.0f64, false);

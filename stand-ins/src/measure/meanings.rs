@@ -348,7 +348,7 @@ pub(super) fn columns(tensor: &Tensor) -> usize {
     }
 }
 
-pub(crate) fn is_float(tensor: &Tensor) -> bool {
+pub(super) fn is_float(tensor: &Tensor) -> bool {
     matches!(tensor.datatype(), DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64)
 }
 

@@ -6,13 +6,11 @@ mod gap;
 mod meanings;
 mod sureness;
 
-pub use agreement::{Difference, Share};
-pub(crate) use agreement::{
-    constant, difference, finite, judge, mean_cosine, mean_distance, neighbours_kept,
-};
+pub use agreement::{Comparison, Difference, Share};
+pub(crate) use agreement::{constant, finite, judge, mean_distance};
 pub(crate) use cost::{Costs, Shares, costs};
 pub use gap::Gap;
+pub(crate) use meanings::Labelled;
 pub use meanings::{Given, Meanings, Meant, Source};
-pub(crate) use meanings::{Labelled, is_float};
 pub use sureness::Sureness;
-pub(crate) use sureness::{ScoredRows, Truth, calibration_error, sureness};
+pub(crate) use sureness::{calibration_error, sureness};

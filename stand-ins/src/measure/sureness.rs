@@ -8,7 +8,6 @@ use serde::Serialize;
 
 use super::agreement::{Share, finite};
 use super::meanings::columns;
-use crate::Error;
 
 /// A calibration and its error.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -44,21 +43,6 @@ impl ScoredRows {
         Self { outputs, is_served: finite(answers) }
     }
 
-    /// Their size in memory.
-    pub(crate) fn bytes(&self) -> usize {
-        self.outputs.iter().map(|(output, _)| output.data().len()).sum()
-    }
-
-    /// These rows, then the others.
-    pub(crate) fn and(&self, others: &Self) -> Result<Self, Error> {
-        let pairs = self.outputs.iter().zip(&others.outputs);
-        let both = |((one, meaning), (other, _)): (&(Tensor, Meaning), &(Tensor, Meaning))| {
-            Ok((Tensor::concat_rows(&[one.clone(), other.clone()])?, *meaning))
-        };
-        let is_served = [self.is_served.as_slice(), &others.is_served].concat();
-        Ok(Self { outputs: pairs.map(both).collect::<Result<_, Error>>()?, is_served })
-    }
-
     /// The numbers of each output; `None` if there are none, or not all are floats.
     fn values(&self) -> Option<Vec<Cow<'_, [f32]>>> {
         let values = self.outputs.iter().map(|(output, _)| floats(output)).collect::<Option<Vec<_>>>()?;
@@ -86,11 +70,6 @@ impl ScoredRows {
 }
 
 impl Truth {
-    /// The deployed model's scores.
-    pub(crate) fn said(&self) -> &ScoredRows {
-        &self.said
-    }
-
     /// Whether labels are known.
     pub(crate) fn is_labelled(&self) -> bool {
         self.labels.is_some()
@@ -277,7 +256,7 @@ mod tests {
         let given = ScoredRows::of(&[classes, numbers.unwrap()], &meanings);
         let truth = Truth { said: logits(&[answers(|_| [3.0, 0.0])]), labels: None };
         let cases = |rows: &ScoredRows| cases(rows, &rows.values().unwrap(), &truth).len();
-        assert_eq!((cases(&given), cases(&given.and(&given).unwrap())), (200, 200));
+        assert_eq!(cases(&given), 200);
         let fitted = sureness(&given, &truth).unwrap();
         assert!(fitted.expected_error < 0.05, "{fitted:?}: served answers are all right");
         assert!(calibration_error(&given, &truth, fitted.calibration).unwrap() < 0.05);

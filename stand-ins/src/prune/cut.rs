@@ -1,25 +1,22 @@
 //! Cuts a block to the remaining channels and compensates for the removed ones.
 
 use parm_parity_models::onnx::rewrite::Draft;
-use parm_parity_models::onnx::{Attribute, Defect, Tensor};
+use parm_parity_models::onnx::{DataType, Defect, Layer, Tensor};
 
 use super::fit::{Estimate, estimate};
 use super::gram::Gram;
-use super::linear::Linear;
 use super::region::{Block, Cut, Reader, Reading, Target};
-use crate::graph::{NodeExt, add_behind, add_bias};
+use crate::graph::{add_behind, add_bias};
 
 /// Removes channels from the nodes that make them and from all nodes on the way. Nodes keep their positions.
 pub(super) fn narrow(draft: &mut Draft, block: &Block, kept: &[usize]) -> Result<(), Defect> {
     for &Cut { at, place, axis } in &block.cuts {
         let whole = &draft.constants[&draft.nodes[at].input[place]];
-        let part = taken(whole, axis, kept)?;
+        let part = whole.pick(axis, kept)?;
         draft.nodes[at].input[place] = draft.add_constant(part);
     }
     for &at in &block.grouped {
-        let attributes = &mut draft.nodes[at].attribute;
-        attributes.retain(|attribute| attribute.name != "group");
-        attributes.push(Attribute::Int(kept.len() as i64).to_proto("group"));
+        draft.nodes[at].set("group", kept.len() as i64);
     }
     block.targets.iter().try_for_each(|target| retarget(draft, target, (block.width, kept.len())))
 }
@@ -41,7 +38,7 @@ pub(super) fn make_up(
         let estimate = estimate(gram, kept, &gone);
         let change = Change { reader, kept, gone: &gone, estimate: &estimate };
         match reader.reading {
-            Reading::Weighted(linear) => change.weights(draft, linear)?,
+            Reading::Weighted(layer) => change.weights(draft, layer)?,
             Reading::Sum => change.sum(draft, 1.0)?,
             Reading::Mean => change.sum(draft, 1.0 / block.width as f64)?,
         }
@@ -59,14 +56,14 @@ struct Change<'a> {
 
 impl Change<'_> {
     /// Folds the estimate into the weights.
-    fn weights(&self, draft: &mut Draft, linear: Linear) -> Result<(), Defect> {
+    fn weights(&self, draft: &mut Draft, layer: Layer) -> Result<(), Defect> {
         let at = self.reader.at;
         let weight = &draft.constants[&draft.nodes[at].input[1]];
         let (dims, values) = (weight.dims(), weight.to_f32()?);
         let run = self.reader.channels.run;
-        let behind: usize = dims[linear.reads + 1..].iter().product::<usize>() * run;
+        let behind: usize = dims[layer.reads + 1..].iter().product::<usize>() * run;
         let width = self.kept.len() + self.gone.len();
-        let mut shift = vec![0.0f64; dims[linear.makes]];
+        let mut shift = vec![0.0f64; dims[layer.makes]];
         let mut folded = Vec::with_capacity(values.len() / width * self.kept.len());
         for (outer, values) in values.chunks(width * behind).enumerate() {
             let channel = |channel: usize| &values[channel * behind..(channel + 1) * behind];
@@ -80,13 +77,13 @@ impl Change<'_> {
                     run.iter_mut().zip(own).for_each(|(sum, weight)| *sum += *share as f32 * weight);
                 }
                 for (place, weight) in own.iter().enumerate() {
-                    let made = if linear.makes < linear.reads { outer } else { place % dims[linear.makes] };
+                    let made = if layer.makes < layer.reads { outer } else { place % dims[layer.makes] };
                     shift[made] += constant * f64::from(*weight);
                 }
             }
         }
         let mut dims = dims.to_vec();
-        dims[linear.reads] = self.kept.len() * run;
+        dims[layer.reads] = self.kept.len() * run;
         let folded = Tensor::from_f32(weight.name(), &dims, &folded)?;
         draft.nodes[at].input[1] = draft.add_constant(folded);
         let shift: Vec<f32> = shift.into_iter().map(|value| value as f32).collect();
@@ -168,23 +165,11 @@ fn renumbered(
     }
     sizes[place] = new;
     let changed = match constant.datatype() {
-        parm_parity_models::onnx::DataType::Int32 => {
+        DataType::Int32 => {
             let data: Vec<u8> = sizes.iter().flat_map(|&size| (size as i32).to_le_bytes()).collect();
             Tensor::new(name, constant.datatype(), constant.dims(), data.into())?
         }
         _ => Tensor::from_i64(name, constant.dims(), &sizes)?,
     };
     Ok(Some(draft.add_constant(changed)))
-}
-
-/// The remaining channels of a constant.
-fn taken(whole: &Tensor, axis: usize, kept: &[usize]) -> Result<Tensor, Defect> {
-    let mut dims = whole.dims().to_vec();
-    let each = whole.data().len() / whole.len().max(1) * dims[axis + 1..].iter().product::<usize>();
-    let mut data = Vec::with_capacity(whole.data().len() / dims[axis].max(1) * kept.len());
-    for run in whole.data().chunks((dims[axis] * each).max(1)) {
-        kept.iter().for_each(|&channel| data.extend_from_slice(&run[channel * each..(channel + 1) * each]));
-    }
-    dims[axis] = kept.len();
-    Tensor::new(whole.name(), whole.datatype(), &dims, data.into())
 }

@@ -93,12 +93,12 @@ impl View {
 
 /// Products of the weights that read two channels.
 fn weights(draft: &Draft, reader: &Reader, width: usize) -> Option<Square> {
-    let Reading::Weighted(linear) = reader.reading else {
+    let Reading::Weighted(layer) = reader.reading else {
         return Some(Square { size: width, values: vec![1.0; width * width] });
     };
     let weight = draft.constants.get(&draft.nodes[reader.at].input[1])?;
     let values = weight.to_f32().ok()?;
-    let behind: usize = weight.dims()[linear.reads + 1..].iter().product::<usize>() * reader.channels.run;
+    let behind: usize = weight.dims()[layer.reads + 1..].iter().product::<usize>() * reader.channels.run;
     let before = values.len() / (width * behind).max(1);
     let mut by_channel = Vec::with_capacity(values.len());
     for channel in 0..width {

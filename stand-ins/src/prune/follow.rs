@@ -1,9 +1,11 @@
 //! Follows channels through operators that move values.
 
+use parm_parity_models::onnx::Kind;
+use parm_parity_models::onnx::ops::axes;
 use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::Draft;
 
-use crate::graph::{Look, NodeExt, axes};
+use crate::graph::Look;
 
 /// The channels of a value: along this axis, each as a run of this many values. Runs are longer than one after a
 /// picture was flattened.
@@ -30,7 +32,7 @@ pub(super) fn follow(
 ) -> Option<Channels> {
     let (read, made) = (node.at(0)?, node.only_output()?);
     let rank = looks.first()?.get(read)?.len();
-    let reduced = node.op_type.starts_with("Reduce");
+    let reduced = Kind::of(node) == Kind::Reduced;
     if reduced || node.is(&["Transpose"]) {
         let order = if reduced { left(draft, node, rank)? } else { turned(node, rank) };
         // Axis j of the output is axis order[j] of the input.

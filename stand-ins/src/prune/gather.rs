@@ -54,24 +54,22 @@ pub(super) fn gather(
     };
     let mut grams: Vec<Vec<Gram>> = blocks.iter().map(empty).collect();
     let chunks = rows.len().div_ceil(together);
-    for chunk in 0..chunks {
-        progress.check()?;
-        let start = chunk * together;
-        let made = runner.run(rows, start..(start + together).min(rows.len()))?;
+    runner.run_all(rows, (together, progress), |chunk, made| {
         for (block, grams) in blocks.iter().zip(&mut grams) {
             for (reader, gram) in block.readers.iter().zip(grams) {
                 let Ok(place) = values.binary_search(&reader.value) else { continue };
                 add(gram, (&made[place], reader, block.width), (chunk, chunks))?;
             }
         }
-    }
+        Ok(())
+    })?;
     grams.iter_mut().flatten().for_each(Gram::settle);
     Ok(grams)
 }
 
 fn is_shiftable(reading: Reading) -> bool {
     match reading {
-        Reading::Weighted(linear) => linear.is_shiftable,
+        Reading::Weighted(layer) => !layer.is_padded,
         Reading::Sum | Reading::Mean => true,
     }
 }

@@ -31,7 +31,6 @@ mod fit;
 mod follow;
 mod gather;
 mod gram;
-mod linear;
 mod matrix;
 mod region;
 
@@ -43,7 +42,7 @@ pub(crate) use self::fit::{Estimate, estimate};
 pub(crate) use self::gram::Gram;
 use self::region::Block;
 use crate::Error;
-use crate::graph::{Links, Survey, sort, sweep};
+use crate::graph::{Links, Survey, tidy};
 use crate::memory::in_words;
 use crate::rows::Rows;
 use crate::workshop::{Progress, Workshop};
@@ -136,9 +135,7 @@ impl Pruning {
         for (block, grams, kept) in &blocks {
             cut::make_up(&mut draft, block, grams, kept)?;
         }
-        draft.forget(|_| true);
-        sort(&mut draft);
-        sweep(&mut draft);
+        tidy(&mut draft);
         let left: usize = blocks.iter().map(|(_, _, kept)| kept.len()).sum();
         let all: usize = blocks.iter().map(|(block, ..)| block.width).sum();
         let count = |is_stream: bool, name: &str| {

@@ -8,13 +8,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use parm_parity_models::onnx::ops::axes;
 use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::Draft;
+use parm_parity_models::onnx::{Kind, Layer};
 
 use super::follow::{Channels, Way, follow};
 use super::gather::{MOST_BYTES, bytes};
-use super::linear::{Linear, is_depthwise};
-use crate::graph::{Formula, Links, Look, NodeExt, Survey, axes};
+use crate::graph::{Links, Look, Survey, name};
 
 /// Narrower layers cost little, and engines compute several channels at a time.
 const NARROWEST: usize = 16;
@@ -22,20 +23,6 @@ const NARROWEST: usize = 16;
 const WIDEST: usize = 2048;
 /// Maximum values of a region.
 const MOST: usize = 512;
-/// Operators that work on each channel's picture alone.
-const POOLS: [&str; 4] = ["MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"];
-/// Operators that move values, or reduce along other axes.
-const MOVERS: [&str; 9] = [
-    "Flatten",
-    "Reshape",
-    "Squeeze",
-    "Unsqueeze",
-    "Transpose",
-    "ReduceMean",
-    "ReduceSum",
-    "ReduceMax",
-    "ReduceMin",
-];
 /// Operators that combine outputs of several layers in one value, which all of them make.
 const SUMS: [&str; 5] = ["Add", "Sub", "Sum", "Max", "Min"];
 
@@ -70,7 +57,7 @@ pub(super) struct Reader {
 /// The use of the channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
-    Weighted(Linear),
+    Weighted(Layer),
     Sum,
     Mean,
 }
@@ -95,12 +82,17 @@ pub(super) struct Found {
     pub(super) whole: BTreeMap<String, usize>,
 }
 
+/// A layer that reads and makes channels: its weight mixes all of them.
+fn layer(draft: &Draft, node: &NodeProto) -> Option<Layer> {
+    Layer::plain(draft, node).filter(|layer| layer.groups == 1)
+}
+
 /// Finds blocks.
 pub(super) fn find(draft: &Draft, links: &Links, survey: &Survey) -> Found {
     let (mut found, mut seen) = (Found::default(), BTreeSet::new());
     for node in &draft.nodes {
-        let (Some(linear), Some(made)) = (Linear::of(draft, node), node.only_output()) else { continue };
-        let width = draft.constants[&node.input[1]].dims()[linear.makes];
+        let (Some(layer), Some(made)) = (layer(draft, node), node.only_output()) else { continue };
+        let width = draft.constants[&node.input[1]].dims()[layer.makes];
         if width < NARROWEST || seen.contains(made) {
             continue;
         }
@@ -114,7 +106,7 @@ pub(super) fn find(draft: &Draft, links: &Links, survey: &Survey) -> Found {
             makers: BTreeSet::new(),
             block: Block { width, ..Block::default() },
         };
-        match region.grow(made, linear) {
+        match region.grow(made, layer) {
             Ok(region) => {
                 seen.extend(region.carriers.into_keys());
                 found.blocks.push(region.block);
@@ -140,13 +132,13 @@ struct Region<'a> {
 }
 
 impl<'a> Region<'a> {
-    fn grow(mut self, made: &str, linear: Linear) -> Result<Self, String> {
+    fn grow(mut self, made: &str, layer: Layer) -> Result<Self, String> {
         let width = self.block.width;
         if width > WIDEST {
             return Err(format!("more than {WIDEST} channels"));
         }
         let rank = self.rank(made).ok_or(UNKNOWN)?;
-        self.carry(made, Channels { axis: linear.axis.at(rank), run: 1 })?;
+        self.carry(made, Channels { axis: layer.axis_of(rank), run: 1 })?;
         while let Some(value) = self.open.pop() {
             if self.carriers.len() > MOST {
                 return Err(format!("more than {MOST} values with the same channels"));
@@ -188,13 +180,13 @@ impl<'a> Region<'a> {
     /// Visits the node that makes a carrier: a layer of this block, or a node on the way.
     fn made(&mut self, at: usize, value: &str) -> Result<(), String> {
         let node = &self.draft.nodes[at];
-        let Some(linear) = Linear::of(self.draft, node) else { return self.through(at) };
+        let Some(layer) = layer(self.draft, node) else { return self.through(at) };
         let (channels, rank) = (self.carriers[value], self.rank(value).ok_or(UNKNOWN)?);
-        if channels != (Channels { axis: linear.axis.at(rank), run: 1 }) {
-            return Err(operator(self.draft, node));
+        if channels != (Channels { axis: layer.axis_of(rank), run: 1 }) {
+            return Err(name(self.draft, node));
         }
         self.makers.insert(at);
-        self.cut(at, 1, linear.makes);
+        self.cut(at, 1, layer.makes);
         if let Some(bias) = node.at(2) {
             self.cut(at, 2, self.draft.constants[bias].dims().len() - 1);
         }
@@ -206,15 +198,15 @@ impl<'a> Region<'a> {
         let node = &self.draft.nodes[at];
         let (channels, rank) = (self.carriers[value], self.rank(value).ok_or(UNKNOWN)?);
         let reader = |reading| Reader { at, value: value.to_owned(), channels, rank, reading };
-        if let Some(linear) = Linear::of(self.draft, node) {
+        if let Some(layer) = layer(self.draft, node) {
             let weight = self.draft.constants[&node.input[1]].dims();
-            let fits = weight[linear.reads] == self.block.width * channels.run
-                && channels.axis == linear.axis.at(rank)
+            let fits = weight[layer.reads] == self.block.width * channels.run
+                && channels.axis == layer.axis_of(rank)
                 && (channels.run == 1 || weight.len() == 2);
             if node.at(0) != Some(value) || !fits {
-                return Err(operator(self.draft, node));
+                return Err(name(self.draft, node));
             }
-            self.block.readers.push(reader(Reading::Weighted(linear)));
+            self.block.readers.push(reader(Reading::Weighted(layer)));
             return Ok(());
         }
         let over = axes(self.draft, node, rank as i64);
@@ -233,19 +225,22 @@ impl<'a> Region<'a> {
             return Ok(());
         }
         let (draft, node) = (self.draft, &self.draft.nodes[at]);
-        let refused = || operator(draft, node);
+        let refused = || name(draft, node);
         let (Some(read), Some(made)) = (node.at(0), node.only_output()) else { return Err(refused()) };
-        if Formula::of(node).is_some() || node.is(&["PRelu", "Expand"]) {
+        let kind = Kind::of(node);
+        if kind.is_by_value() || node.is(&["Expand"]) {
             return self.value_by_value(at, node, made);
         }
-        let constants = if is_depthwise(draft, node) {
+        let weight = node.at(1).and_then(|name| draft.constants.get(name));
+        let is_depthwise = |layer: Layer| weight.is_some_and(|weight| layer.is_depthwise(weight.dims()));
+        let constants = if Layer::of(draft, node).is_some_and(is_depthwise) {
             self.block.grouped.push(at);
             1..node.input.len()
         } else if node.is(&["BatchNormalization"]) && node.int("training_mode").unwrap_or(0) == 0 {
             1..5
-        } else if node.is(&POOLS) {
+        } else if kind == Kind::Pool {
             0..0
-        } else if node.is(&MOVERS) {
+        } else if matches!(kind, Kind::Moved | Kind::Reduced) {
             return self.moved(at, node, (read, made));
         } else {
             return Err(refused());
@@ -266,7 +261,7 @@ impl<'a> Region<'a> {
         let known = if way == Way::Forwards { read } else { made };
         let known = *self.carriers.get(known).ok_or(UNKNOWN)?;
         let found = follow(self.draft, node, (self.looks, way), (known, self.block.width));
-        let found = found.ok_or_else(|| operator(self.draft, node))?;
+        let found = found.ok_or_else(|| name(self.draft, node))?;
         let (from, to) = if way == Way::Forwards { (known, found) } else { (found, known) };
         self.carry(read, from)?;
         self.carry(made, to)?;
@@ -293,17 +288,17 @@ impl<'a> Region<'a> {
             self.block.targets.push(Target { at, made: channels });
         }
         let looks = self.looks;
-        for (place, name) in inputs {
-            let dims = looks.first().and_then(|look| look.get(name)).ok_or(UNKNOWN)?;
+        for (place, input) in inputs {
+            let dims = looks.first().and_then(|look| look.get(input)).ok_or(UNKNOWN)?;
             // A value of lower rank lacks the first axes.
             let axis = (channels.axis + dims.len()).checked_sub(rank).filter(|axis| dims[*axis] > 1);
             let Some(axis) = axis else { continue };
-            if !self.draft.constants.contains_key(name) {
-                self.carry(name, Channels { axis, ..channels })?;
+            if !self.draft.constants.contains_key(input) {
+                self.carry(input, Channels { axis, ..channels })?;
             } else if channels.run == 1 && dims[axis] == self.block.width {
                 self.cut(at, place, axis);
             } else {
-                return Err(operator(self.draft, node));
+                return Err(name(self.draft, node));
             }
         }
         Ok(())
@@ -337,14 +332,5 @@ impl<'a> Region<'a> {
 
     fn rank(&self, value: &str) -> Option<usize> {
         Some(self.looks.first()?.get(value)?.len())
-    }
-}
-
-/// The name of an operator in reasons.
-fn operator(draft: &Draft, node: &NodeProto) -> String {
-    let is_constant = |place: usize| node.at(place).is_some_and(|name| draft.constants.contains_key(name));
-    match node.is(&["MatMul"]) && !is_constant(0) && !is_constant(1) {
-        true => "MatMul of two values".into(),
-        false => node.op_type.clone(),
     }
 }

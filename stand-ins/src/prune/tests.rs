@@ -380,7 +380,7 @@ fn rewritten_mean_over_positions_keeps_channels_apart() {
     let (model, stage) = (builder.build().unwrap(), Stage::new());
     let held = stage.rows(&model, &[rows(&[20, 6], 64)]);
     let draft = Draft::new(&model).unwrap();
-    let base = crate::exact::rewrite(&stage.workshop, &draft, &held, crate::exact::Maxima::Seen).unwrap();
+    let base = crate::exact::rewrite(&stage.workshop, &draft, &held).unwrap();
     let pruning = Pruning::of(&stage.workshop, &base, &held, &Alone).unwrap();
     assert!(pruning.reaches(Depth::Inside), "{}", pruning.refusal());
 }

@@ -1,21 +1,14 @@
 //! Judges candidates on rows that none was made from.
 
-use std::collections::BTreeMap;
-
 use parm_protocol::Tensor;
 
 use super::answers;
 use super::candidates::Made;
 use super::frontier::Candidate;
 use crate::Error;
-use crate::measure::{
-    Gap, Meanings, ScoredRows, Share, Shares, difference, judge, mean_cosine, neighbours_kept, sureness,
-};
+use crate::measure::{Comparison, Gap, Meanings, Share, Shares, judge, sureness};
 use crate::rows::Rows;
 use crate::workshop::{Progress, Workshop};
-
-/// Maximum bytes of all candidates' answers that are kept.
-pub(super) const MOST_KEPT: usize = 1 << 28;
 
 /// A share with its interval, in percent.
 pub(super) fn percents(share: &Share) -> String {
@@ -37,51 +30,20 @@ pub(super) struct Bar<'a> {
 }
 
 impl Bar<'_> {
-    /// Runs a candidate on the rows. Its answers are added to `said_by` if its confidence may be fitted again.
-    pub(super) fn judge(
-        &self,
-        made: Made,
-        cost: Shares,
-        said_by: &mut BTreeMap<String, ScoredRows>,
-    ) -> Result<Candidate, Error> {
+    /// Runs a candidate on the rows.
+    pub(super) fn judge(&self, made: Made, cost: Shares) -> Result<Candidate, Error> {
         let Made { name, how, model, .. } = made;
         self.progress.doing(&format!("judging {name}"));
         let answers = answers(&mut self.workshop.load_stored(&model)?, self.rows, self.progress)?;
         let (meanings, list) = (self.meanings, self.meanings.list());
         let same = judge(self.said, &answers, &list);
-        let accuracy = self.labels.map(|labels| Share::of(&meanings.right(&answers, labels)));
-        let scores = meanings.scores(&answers);
-        let sureness = sureness(&scores, &meanings.truth(meanings.scores(self.said), self.labels));
-        let cosine = mean_cosine(self.said, &answers, &list);
-        let neighbours = neighbours_kept(self.said, &answers, &list);
-        let difference = difference(self.said, &answers);
-        if sureness.is_some() {
-            let kept: usize = said_by.values().map(ScoredRows::bytes).sum();
-            if kept + scores.bytes() <= MOST_KEPT {
-                said_by.insert(name.clone(), scores);
-            }
-        }
-        let agreement = Share::of(&same);
+        let right = self.labels.map(|labels| meanings.right(&answers, labels));
+        let compared = Comparison::of((self.said, &answers), &list, (&same, right.as_deref()));
+        let truth = meanings.truth(meanings.scores(self.said), self.labels);
+        let sureness = sureness(&meanings.scores(&answers), &truth);
         let is_no_better = Gap::of(&same, self.constant).low <= 0.0;
-        let found = Candidate {
-            name,
-            how,
-            cost,
-            agreement,
-            is_no_better,
-            difference,
-            accuracy,
-            cosine,
-            neighbours,
-            sureness,
-            model,
-        };
-        self.progress.tell(&format!(
-            "{}: cost {:.3}, agrees on {}",
-            found.name,
-            cost[0],
-            percents(&agreement)
-        ));
-        Ok(found)
+        let agreement = percents(&compared.agreement);
+        self.progress.tell(&format!("{name}: cost {:.3}, agrees on {agreement}", cost[0]));
+        Ok(Candidate { name, how, cost, compared, is_no_better, sureness, model })
     }
 }

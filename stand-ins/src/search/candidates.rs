@@ -10,7 +10,7 @@ use parm_protocol::Tensor;
 
 use super::{Refused, answers};
 use crate::Error;
-use crate::exact::{Maxima, quicken, rewrite};
+use crate::exact::{quicken, rewrite};
 use crate::graph::{Links, Survey};
 use crate::int8::Steps;
 use crate::layers::{Shortcuts, repeats};
@@ -62,26 +62,41 @@ pub(super) struct Bench<'a> {
     /// Whether candidates may be taught.
     pub(super) teaches: bool,
     pub(super) progress: &'a dyn Progress,
-    /// Whether answers are compared with the scores behind them.
-    pub(super) is_scored: bool,
     /// Whether 8-bit copies of smaller graphs are worth making.
     pub(super) is_light_faster: Cell<bool>,
     /// The best steps of 8-bit weights on this processor.
     pub(super) steps: Cell<Steps>,
 }
 
-impl Bench<'_> {
+impl<'a> Bench<'a> {
+    /// A bench for calibration rows with the deployed model's answers.
+    pub(super) fn new(
+        (workshop, progress): (&'a Workshop, &'a dyn Progress),
+        deployed: Draft,
+        (rows, said): (Rows, Vec<Tensor>),
+        meanings: Vec<Meaning>,
+    ) -> Self {
+        Self {
+            workshop,
+            deployed,
+            fitted: rows.clone(),
+            rows,
+            said,
+            meanings,
+            brought: &[],
+            teaches: false,
+            progress,
+            is_light_faster: Cell::new(false),
+            steps: Cell::default(),
+        }
+    }
+
     /// All candidates, and those that could not be made, with the reason.
     ///
     /// They are added one by one, so that a search that is stopped keeps them.
     pub(super) fn candidates(&self, made: &mut Vec<Made>, refused: &mut Vec<Refused>) -> Result<(), Error> {
         self.progress.doing("rewriting");
-        let exact = self.rewritten(Maxima::Proven, refused)?;
-        let base = match self.rewritten(Maxima::Seen, &mut Vec::new())? {
-            Some((base, _)) => base,
-            None => exact.as_ref().map_or_else(|| self.deployed.clone(), |(draft, _)| draft.clone()),
-        };
-        made.extend(exact.map(|(_, made)| made));
+        let base = self.rewritten(made, refused)?;
         self.eight_bits(&base, made, refused)?;
         self.pruned(&base, made, refused)?;
         self.shortened(&base, made, refused)?;
@@ -167,37 +182,38 @@ impl Bench<'_> {
         self.lighter((name, &how, draft), made, refused)
     }
 
-    /// The graph with exact rewrites, if any applies and the outputs stay equal.
-    fn rewritten(&self, maxima: Maxima, refused: &mut Vec<Refused>) -> Result<Option<(Draft, Made)>, Error> {
-        let name = "exact".to_owned();
-        let draft = rewrite(self.workshop, &self.deployed, &self.rows, maxima)?;
+    /// The graph with exact rewrites, which is a candidate too, if any applies and the outputs stay equal; otherwise as it
+    /// is deployed.
+    fn rewritten(&self, made: &mut Vec<Made>, refused: &mut Vec<Refused>) -> Result<Draft, Error> {
+        let draft = rewrite(self.workshop, &self.deployed, &self.rows)?;
         let quick = quicken(self.workshop, &draft, &self.rows)?;
         if quick.nodes == self.deployed.nodes {
-            return Ok(None);
+            return Ok(self.deployed.clone());
         }
         let how = format!("{} nodes of {}", quick.nodes.len(), self.deployed.nodes.len());
-        let Some(made) = found(&name, self.load(&name, how, &quick), refused)? else { return Ok(None) };
-        if made.apart > ROUNDING {
-            let reason =
-                format!("its outputs differ from the deployed model's by {:.1e} of their size", made.apart);
-            refused.push(Refused { name, reason });
-            return Ok(None);
+        match found("exact", self.load("exact", how, &quick), refused)? {
+            Some(exact) if exact.apart <= ROUNDING => {
+                made.push(exact);
+                return Ok(draft);
+            }
+            Some(Made { apart, .. }) => {
+                let reason =
+                    format!("its outputs differ from the deployed model's by {apart:.1e} of their size");
+                refused.push(Refused { name: "exact".into(), reason });
+            }
+            None => {}
         }
-        Ok(Some((draft, made)))
+        Ok(self.deployed.clone())
     }
 
     /// Loads a graph.
     pub(super) fn load(&self, name: &str, how: String, draft: &Draft) -> Result<Made, Error> {
         let model = self.workshop.store(name, draft.clone().finish()?.bytes())?;
         let mut runner = self.workshop.load_stored(&model)?;
-        if self.is_scored {
-            runner = self.workshop.load("scored", self.compared(draft.clone()).finish()?.bytes())?;
-        }
         let answers = answers(&mut runner, &self.rows, self.progress)?;
         let distance = mean_distance(&self.said, &answers, &self.meanings);
         let apart = mean_distance(&self.said, &answers, &[]);
-        let own = self.deployed.graph().output.len().min(answers.len());
-        let same = judge(&self.said[..own], &answers[..own], &self.meanings);
+        let same = judge(&self.said, &answers, &self.meanings);
         let alike = same.iter().filter(|same| **same).count() as f64 / same.len().max(1) as f64;
         Ok(Made { name: name.into(), how, model, float: None, distance, apart, alike })
     }

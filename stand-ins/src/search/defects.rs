@@ -119,12 +119,15 @@ fn told_figures_hold_on_unseen_rows_or_are_refused() {
             let own = answers(&mut runner, &unseen, &Alone).unwrap();
             let truth = Share::of(&judge(&said, &own, &[expected]));
             told += 1;
-            if truth.high < one.agreement.low || truth.low > one.agreement.high {
-                untrue.push(format!("{end:?}, {defect:?}, {}: {:?}, not {truth:?}", one.name, one.agreement));
+            if truth.high < one.compared.agreement.low || truth.low > one.compared.agreement.high {
+                untrue.push(format!(
+                    "{end:?}, {defect:?}, {}: {:?}, not {truth:?}",
+                    one.name, one.compared.agreement
+                ));
             }
         }
         if let Some(chosen) = found.chosen() {
-            assert!(chosen.agreement.value >= 0.8 && !chosen.is_no_better, "{found}");
+            assert!(chosen.compared.agreement.value >= 0.8 && !chosen.is_no_better, "{found}");
         }
     }
     // Two intervals of 95 % seldom miss each other by chance. Few candidates may be faster on this machine.

@@ -24,10 +24,12 @@ pub(super) fn in_words(time: Duration) -> String {
     }
 }
 
-/// Stops the making of candidates at a time limit.
+/// Stops the making of candidates at a time limit, or lets a search that was stopped finish.
 pub(super) struct Limited<'a> {
     pub(super) progress: &'a dyn Progress,
     pub(super) until: Option<Instant>,
+    /// Whether nothing stops it.
+    pub(super) is_final: bool,
 }
 
 impl Limited<'_> {
@@ -62,28 +64,8 @@ impl Progress for Limited<'_> {
     }
 
     fn is_stopped(&self) -> bool {
-        self.progress.is_stopped() || self.until.is_some_and(|until| Instant::now() >= until)
-    }
-}
-
-/// Finishes a search that was stopped.
-pub(super) struct Finishing<'a>(pub(super) &'a dyn Progress);
-
-impl Progress for Finishing<'_> {
-    fn doing(&self, what: &str) {
-        self.0.doing(what);
-    }
-
-    fn tell(&self, what: &str) {
-        self.0.tell(what);
-    }
-
-    fn within(&self, what: &str) {
-        self.0.within(what);
-    }
-
-    fn is_stopped(&self) -> bool {
-        false
+        let is_late = || self.until.is_some_and(|until| Instant::now() >= until);
+        !self.is_final && (self.progress.is_stopped() || is_late())
     }
 }
 
@@ -94,7 +76,7 @@ mod tests {
 
     #[test]
     fn time_limit_keeps_the_candidates_that_are_made() {
-        let limited = Limited { progress: &Alone, until: Some(Instant::now()) };
+        let limited = Limited { progress: &Alone, until: Some(Instant::now()), is_final: false };
         assert!(limited.is_stopped());
         assert_eq!(limited.ended(Err(Error::Stopped), 3), Ok(Some(Interruption::TimeLimit)));
         assert_eq!(limited.ended(Ok(()), 3), Ok(None));

@@ -7,7 +7,7 @@ use parm_protocol::DataType;
 use parm_random::Random;
 
 use super::*;
-use crate::exact::{Maxima, rewrite};
+use crate::exact::{rewrite, settle};
 use crate::graph::{Links, multiplications, raise};
 use crate::int8::{Cuts, Scope, gather, quantise};
 use crate::layers::{Shortcuts, repeats};
@@ -45,7 +45,8 @@ fn opened(name: &str) -> Model {
 fn smaller(name: &str) -> (Vec<String>, Vec<f64>) {
     let (model, stage) = (opened(name), Stage::new());
     let (rows, workshop) = (asked(&stage, &model), &stage.workshop);
-    let base = rewrite(workshop, &Draft::new(&model).unwrap(), &rows, Maxima::Seen).unwrap();
+    let base = settle(workshop, Draft::new(&model).unwrap(), &rows).unwrap();
+    let base = rewrite(workshop, &base, &rows).unwrap();
     let survey = Survey::of(workshop, &base, &rows).unwrap();
     let pruning = Pruning::of(workshop, &base, &rows, &Alone).unwrap();
     let depths = [Depth::Inside, Depth::Streams].into_iter().filter(|depth| pruning.reaches(*depth));
@@ -58,7 +59,10 @@ fn smaller(name: &str) -> (Vec<String>, Vec<f64>) {
     raise(&mut raised).unwrap();
     let ranges = gather(workshop, &raised, &rows, &Alone).unwrap();
     drafts.push(quantise(&raised, &ranges, Scope::All, &Cuts::of(1e-4)).unwrap().unwrap());
-    let whole = multiplications(&base, &survey).unwrap();
+    let total = |draft: &Draft, survey: &Survey| -> f64 {
+        draft.nodes.iter().filter_map(|node| multiplications(node, &survey.looks()[0])).sum()
+    };
+    let whole = total(&base, &survey);
     let mut left = Vec::new();
     for draft in drafts {
         let mut runner = workshop.load("smaller", draft.clone().finish().unwrap().bytes()).unwrap();
@@ -68,7 +72,7 @@ fn smaller(name: &str) -> (Vec<String>, Vec<f64>) {
         // 8-bit copies have as many multiplications.
         if !draft.nodes.iter().any(|node| node.op_type == "QuantizeLinear") {
             let survey = Survey::of(workshop, &draft, &rows).unwrap();
-            left.push(multiplications(&draft, &survey).unwrap() / whole);
+            left.push(total(&draft, &survey) / whole);
         }
     }
     (work(&base, &survey).into_iter().map(|work| work.operator).collect(), left)

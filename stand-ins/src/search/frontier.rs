@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::graph::Work;
-use crate::measure::{Difference, Meanings, Share, Shares, Sureness};
+use crate::measure::{Comparison, Difference, Meanings, Share, Shares, Sureness};
 use crate::workshop::Stored;
 
 /// A candidate with less agreement is not chosen, whatever its cost. Servers withhold it: this is the default of
@@ -27,22 +27,11 @@ pub struct Candidate {
     pub how: String,
     /// Times of runs of 1, 2, 4 and 8 rows, as shares of a query on the deployed model.
     pub cost: Shares,
-    /// Share of the rows on which it agrees with the deployed model.
-    pub agreement: Share,
+    /// How its answers compare with the deployed model's.
+    #[serde(flatten)]
+    pub compared: Comparison,
     /// Whether a constant answer may agree as often.
     pub is_no_better: bool,
-    /// How far its numbers are from the deployed model's.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub difference: Option<Difference>,
-    /// Share of the rows on which it agrees with the labels.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub accuracy: Option<Share>,
-    /// The mean cosine between its outputs and the deployed model's, if these are embeddings.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cosine: Option<f64>,
-    /// The share of ten nearest neighbours that it keeps, if outputs are embeddings.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub neighbours: Option<f64>,
     /// Confidence of its answers, if these are classes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sureness: Option<Sureness>,
@@ -94,8 +83,6 @@ pub struct Setting {
     pub fitted_rows: usize,
     /// Rows that candidates were judged on.
     pub judged_rows: usize,
-    /// Rows that the confidence of candidates on the frontier was fitted on: the judged ones and all unused ones.
-    pub confidence_rows: usize,
     /// The meanings of the outputs, with their reasons.
     pub meanings: Meanings,
     /// The different choices that the deployed model makes on the judged rows.
@@ -137,9 +124,14 @@ pub struct Frontier {
 }
 
 impl Candidate {
+    /// The share of the rows on which it agrees.
+    fn agreement(&self) -> f64 {
+        self.compared.agreement.value
+    }
+
     /// Whether it agrees often enough to be chosen.
     fn is_useful(&self) -> bool {
-        self.agreement.value >= LEAST_AGREEMENT && !self.is_no_better
+        self.agreement() >= LEAST_AGREEMENT && !self.is_no_better
     }
 }
 
@@ -155,7 +147,7 @@ impl Frontier {
         let fitting =
             candidates.iter().filter(|candidate| candidate.cost[0] <= limit && candidate.is_useful());
         // `max_by` returns the last maximum, which in reverse order is the cheapest.
-        let chosen = fitting.rev().max_by(|a, b| a.agreement.value.total_cmp(&b.agreement.value));
+        let chosen = fitting.rev().max_by(|a, b| a.agreement().total_cmp(&b.agreement()));
         let chosen = chosen.map(|candidate| candidate.name.clone());
         Self { engine: engine.into(), limit, setting, candidates, refused, chosen }
     }
@@ -176,25 +168,25 @@ impl Frontier {
     /// Whether every other candidate costs more or agrees less often.
     pub fn is_on(&self, candidate: &Candidate) -> bool {
         !self.candidates.iter().any(|other| {
-            let (cost, agreement) = (other.cost[0], other.agreement.value);
+            let (cost, agreement) = (other.cost[0], other.agreement());
             cost <= candidate.cost[0]
-                && agreement >= candidate.agreement.value
-                && (cost < candidate.cost[0] || agreement > candidate.agreement.value)
+                && agreement >= candidate.agreement()
+                && (cost < candidate.cost[0] || agreement > candidate.agreement())
         })
     }
 
     /// A recommendation in one sentence.
     pub fn verdict(&self) -> String {
-        let percent = |share: Share| format!("{:.1} %", 100.0 * share.value);
+        let percent = |one: &Candidate| format!("{:.1} %", 100.0 * one.agreement());
         if let Some(chosen) = self.chosen() {
             let (name, cost) = (&chosen.name, chosen.cost[0]);
-            let said = format!("{name} costs {cost:.2} and agrees on {}", percent(chosen.agreement));
+            let said = format!("{name} costs {cost:.2} and agrees on {}", percent(chosen));
             return match self.worth_more(chosen) {
                 Some(other) => format!(
                     "{said}; {} costs {:.2} and agrees on {}: use --cost {:.2} if that is worth it",
                     other.name,
                     other.cost[0],
-                    percent(other.agreement),
+                    percent(other),
                     (other.cost[0] * 100.0).ceil() / 100.0
                 ),
                 None => said,
@@ -224,7 +216,7 @@ impl Frontier {
                 let which = if cheaper { "the cheapest that agrees often enough" } else { "the cheapest" };
                 format!(
                     "{said}: {which} is {name}, at {cost:.2} with {}; use --cost {:.2}, or hedge (--policy hedge)",
-                    percent(cheapest.agreement),
+                    percent(cheapest),
                     (cost * 100.0).ceil() / 100.0
                 )
             }
@@ -247,7 +239,7 @@ impl Frontier {
 
     /// The cheapest candidate that costs slightly more than the limit and errs far less than the chosen one.
     fn worth_more(&self, chosen: &Candidate) -> Option<&Candidate> {
-        let errs = |candidate: &Candidate| 1.0 - candidate.agreement.value;
+        let errs = |candidate: &Candidate| 1.0 - candidate.agreement();
         let dear = self.candidates.iter().filter(|candidate| candidate.cost[0] > self.limit);
         let most = MOST_COST.min(LITTLE_MORE * self.limit);
         let mut little = dear.filter(|candidate| candidate.cost[0] <= most && candidate.is_useful());
@@ -294,7 +286,7 @@ impl fmt::Display for Frontier {
         if let Some(accuracy) = accuracy {
             write!(f, "  ACCURACY, % (deployed {})", interval(accuracy))?;
         }
-        let has = |of: fn(&Candidate) -> bool| self.candidates.iter().any(of);
+        let has = |of: fn(&Comparison) -> bool| self.candidates.iter().any(|one| of(&one.compared));
         if has(|one| one.difference.is_some()) {
             write!(f, "  {:19}", "DIFFERENCE, MEAN MAX")?;
         }
@@ -309,19 +301,20 @@ impl fmt::Display for Frontier {
             };
             write!(f, "\n {mark} {:wide$} ", candidate.name)?;
             candidate.cost.iter().try_for_each(|cost| write!(f, " {cost:>6.3}"))?;
-            write!(f, "  {:17}", interval(&candidate.agreement))?;
-            if let Some(accuracy) = &candidate.accuracy {
+            let Comparison { agreement, difference, accuracy, cosine, neighbours } = &candidate.compared;
+            write!(f, "  {:17}", interval(agreement))?;
+            if let Some(accuracy) = accuracy {
                 write!(f, "  {}", interval(accuracy))?;
             }
-            if let Some(Difference { mean, largest, .. }) = candidate.difference {
+            if let Some(Difference { mean, largest, .. }) = difference {
                 write!(f, "  {:20}", format!("{mean:.2e} {largest:.2e}"))?;
             }
-            if let Some(cosine) = candidate.cosine {
-                let kept = candidate.neighbours.map_or("-".into(), |kept| format!("{:.1}", 100.0 * kept));
+            if let Some(cosine) = cosine {
+                let kept = neighbours.map_or("-".into(), |kept| format!("{:.1}", 100.0 * kept));
                 write!(f, "  {cosine:<11.4}  {kept:13}")?;
             }
             write!(f, "  {}", candidate.how)?;
-            if let Some(Difference { left_out: left_out @ 1.., .. }) = candidate.difference {
+            if let Some(Difference { left_out: left_out @ 1.., .. }) = difference {
                 write!(f, "; difference without {left_out} rows that servers withhold")?;
             }
         }

@@ -3,15 +3,11 @@
 use std::fmt;
 use std::path::Path;
 
-use parm_protocol::Tensor;
 use serde::Serialize;
 
-use super::{Candidate, Frontier, answers};
+use super::{Frontier, answers};
 use crate::Error;
-use crate::measure::{
-    Difference, Gap, Meanings, Share, Truth, calibration_error, difference, judge, mean_cosine,
-    neighbours_kept,
-};
+use crate::measure::{Comparison, Difference, Gap, Share, calibration_error, judge};
 use crate::rows::Rows;
 use crate::workshop::{Progress, Workshop};
 
@@ -37,20 +33,9 @@ pub struct Grade {
     pub name: String,
     /// The cost of one row.
     pub cost: f64,
-    /// How often it agrees with the deployed model.
-    pub agreement: Share,
-    /// How far its numbers are from the deployed model's.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub difference: Option<Difference>,
-    /// The mean cosine between its outputs and the deployed model's, if these are embeddings.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cosine: Option<f64>,
-    /// The share of ten nearest neighbours that it keeps, if outputs are embeddings.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub neighbours: Option<f64>,
-    /// How often it is right.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub accuracy: Option<Share>,
+    /// How its answers compare with the deployed model's.
+    #[serde(flatten)]
+    pub compared: Comparison,
     /// How much more often the deployed model is right on the same rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gap: Option<Gap>,
@@ -90,16 +75,15 @@ pub fn grade(
         progress.doing(&format!("grading {}", candidate.name));
         let answers = answers(&mut workshop.load_stored(&candidate.model)?, apart.rows, progress)?;
         let own = apart.labels.map(|labels| meanings.right(&answers, labels));
+        let same = judge(&said, &answers, &list);
+        let calibration = candidate.sureness.filter(|_| is_same_truth).map(|own| own.calibration);
         candidates.push(Grade {
             name: candidate.name.clone(),
             cost: candidate.cost[0],
-            agreement: Share::of(&judge(&said, &answers, &list)),
-            difference: difference(&said, &answers),
-            cosine: mean_cosine(&said, &answers, &list),
-            neighbours: neighbours_kept(&said, &answers, &list),
-            accuracy: own.as_deref().map(Share::of),
+            compared: Comparison::of((&said, &answers), &list, (&same, own.as_deref())),
             gap: by_labels.as_deref().zip(own.as_deref()).map(|(deployed, own)| Gap::of(deployed, own)),
-            calibration_error: error_of(candidate, &answers, &truth, meanings).filter(|_| is_same_truth),
+            calibration_error: calibration
+                .and_then(|own| calibration_error(&meanings.scores(&answers), &truth, own)),
         });
     }
     Ok(Grades {
@@ -112,10 +96,6 @@ pub fn grade(
             .and_then(|own| calibration_error(&scores, &truth, own.calibration)),
         candidates,
     })
-}
-
-fn error_of(candidate: &Candidate, answers: &[Tensor], truth: &Truth, meanings: &Meanings) -> Option<f64> {
-    calibration_error(&meanings.scores(answers), truth, candidate.sureness?.calibration)
 }
 
 impl fmt::Display for Grades {
@@ -132,18 +112,8 @@ impl fmt::Display for Grades {
             write!(f, "  {:11}  {:23}", "ACCURACY, %", "GAP, POINTS")?;
         }
         write!(f, "  CALIBRATION ERROR, %")?;
-        for Grade {
-            name,
-            cost,
-            agreement,
-            difference,
-            cosine,
-            neighbours,
-            accuracy,
-            gap,
-            calibration_error,
-        } in &self.candidates
-        {
+        for Grade { name, cost, compared, gap, calibration_error } in &self.candidates {
+            let Comparison { agreement, difference, accuracy, cosine, neighbours } = compared;
             let [value, low, high] = [agreement.value, agreement.low, agreement.high].map(points);
             let agreement = format!("{value:.2} ({low:.2}-{high:.2})");
             write!(f, "\n   {name:wide$}  {cost:>6.3}  {agreement:19}")?;

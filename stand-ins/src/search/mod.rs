@@ -2,7 +2,6 @@
 
 mod bar;
 mod candidates;
-mod confidence;
 #[cfg(test)]
 mod defects;
 mod duration;
@@ -15,11 +14,8 @@ mod needs;
 mod parts;
 mod picture;
 mod school;
-mod scores;
 mod spared;
 
-use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -33,7 +29,7 @@ pub use grades::{Apart, Grade, Grades, grade};
 pub use school::{Lessons, School};
 
 use crate::Error;
-use crate::exact::unpack;
+use crate::exact::settle;
 use crate::graph::{Survey, work};
 use crate::measure::{
     Costs, Gap, Given, Labelled, Meanings, Share, Shares, constant, costs, finite, sureness,
@@ -42,8 +38,7 @@ use crate::rows::Rows;
 use crate::workshop::{Progress, Runner, Workshop};
 use bar::Bar;
 use candidates::{Bench, Made};
-use confidence::Left;
-use duration::{Finishing, Limited, estimate, in_words};
+use duration::{Limited, estimate, in_words};
 use needs::Needs;
 use parts::Parts;
 
@@ -118,7 +113,7 @@ pub fn make(
     }
     let (rows, labels) = (&given.select(&places)?, wish.labels.as_ref().map(|labels| at(labels, &places)));
     progress.doing("running the deployed model");
-    let draft = unpack(Draft::new(model)?)?;
+    let draft = settle(workshop, Draft::new(model)?, rows)?;
     let lessons = school.map(|school| school.rows().unwrap_or(rows));
     let lessons = lessons.map(|lessons| lessons.len() as u64 * lessons.bytes());
     let need = Needs::of(workshop, (model, &draft), (rows, lessons), wish)?;
@@ -151,30 +146,22 @@ pub fn make(
     }
     progress.tell(&format!("this takes about {}", in_words(estimate(each, &parts, wish))));
     let work = work(&draft, &Survey::of(workshop, &draft, &calibration)?);
-    let limited = Limited { progress, until: wish.time.map(|time| Instant::now() + time) };
+    let until = wish.time.map(|time| Instant::now() + time);
+    let limited = Limited { progress, until, is_final: false };
     let calibrating = answers(&mut deployed, &calibration, progress)?;
     check_finite(&calibrating, |row| places[parts.calibration[row]])?;
-    let mut bench = Bench {
-        workshop,
-        deployed: draft,
-        said: calibrating,
+    let bench = Bench {
         teaches: school.is_some(),
-        meanings: meanings.list(),
-        rows: calibration,
         fitted: rows.select(&[parts.calibration.as_slice(), &parts.fitted].concat())?,
         brought: &wish.brought,
-        progress: &limited,
-        is_scored: false,
-        is_light_faster: Cell::new(false),
-        steps: Cell::default(),
+        ..Bench::new((workshop, &limited), draft, (calibration, calibrating), meanings.list())
     };
     // Its engine keeps the memory of its largest run.
     drop(deployed);
-    bench.add_scores()?;
     let (mut made, mut refused) = (Vec::new(), Vec::new());
     let done = bench.candidates(&mut made, &mut refused);
     let mut interruption = limited.ended(done, made.len())?;
-    let finishing = Finishing(progress);
+    let finishing = Limited { progress, until: None, is_final: true };
     if let Some(school) = school.filter(|_| interruption.is_none()) {
         let seen = match school.rows() {
             Some(given) => given.clone(),
@@ -212,16 +199,16 @@ pub fn make(
         progress,
     };
     let reasons: Vec<Option<String>> = (0..made.len()).map(|at| refusal(&made, &shares, at)).collect();
-    let (mut candidates, mut said_by) = (Vec::new(), BTreeMap::new());
+    let mut candidates = Vec::new();
     for ((one, cost), reason) in made.into_iter().zip(shares).zip(reasons) {
         match reason {
             Some(reason) => refused.push(Refused { name: one.name, reason }),
-            None => candidates.push(bar.judge(one, cost, &mut said_by)?),
+            None => candidates.push(bar.judge(one, cost)?),
         }
     }
     let own = meanings.scores(&said);
     let truth = meanings.truth(own.clone(), labels.as_deref());
-    let mut frontier = Frontier::new(
+    Ok(Frontier::new(
         workshop.engine(),
         wish.cost,
         Setting {
@@ -231,7 +218,6 @@ pub fn make(
             calibration_rows: parts.calibration.len(),
             fitted_rows: parts.fitted.len(),
             judged_rows: parts.judged.len(),
-            confidence_rows: parts.judged.len(),
             meanings: meanings.clone(),
             answers: choices,
             constant: usual,
@@ -243,14 +229,7 @@ pub fn make(
         },
         candidates,
         refused,
-    );
-    // Without rows of its own, the school has used all the remaining rows.
-    if interruption.is_none() && school.is_none_or(|school| school.rows().is_some()) {
-        let all = Wish { labels: wish.labels.as_ref().map(|labels| at(labels, &places)), ..wish.clone() };
-        let left = Left::of(rows, (&parts, time, own.bytes() / parts.judged.len()), &all)?;
-        left.fit(workshop, (path, &said_by), &bar, &mut frontier)?;
-    }
-    Ok(frontier)
+    ))
 }
 
 /// The labels of these rows.
@@ -275,13 +254,13 @@ fn measured(
     (wish, progress): (&Wish, &dyn Progress),
 ) -> Result<Costs, Error> {
     progress.doing("measuring costs");
-    let files: Vec<u64> = made.iter().map(|made| made.model.bytes()).collect();
-    let groups = need.row.groups(need.file, &files);
+    let largest = made.iter().map(|made| made.model.bytes()).max().unwrap_or(0);
+    let groups = made.chunks(need.row.together(need.file, largest));
     let counts = need.row.measured(need.file);
     let budget = wish.measure / groups.len().max(1) as u32;
     let mut all = Costs::default();
     for group in groups {
-        let runners = made[group].iter().map(|made| workshop.load_stored(&made.model));
+        let runners = group.iter().map(|made| workshop.load_stored(&made.model));
         let mut runners =
             std::iter::once(workshop.open(deployed)).chain(runners).collect::<Result<Vec<_>, _>>()?;
         all.extend(costs(&mut runners, (rows, workshop.clock(), counts), budget, progress)?);
@@ -312,22 +291,22 @@ fn refusal(made: &[Made], shares: &[Shares], at: usize) -> Option<String> {
 
 /// A model's outputs for all rows. A deployed model's output that is not finite is an error.
 fn answers(runner: &mut Runner, rows: &Rows, progress: &dyn Progress) -> Result<Vec<Tensor>, Error> {
-    let mut parts: Vec<Vec<Tensor>> = Vec::new();
-    for start in (0..rows.len()).step_by(runner.together) {
-        progress.check()?;
-        let places = start..(start + runner.together).min(rows.len());
-        let count = places.len();
-        let outputs = runner.run(rows, places)?;
+    let names: Vec<String> = runner.signature().outputs.iter().map(|output| output.name.clone()).collect();
+    let (mut parts, mut left): (Vec<Vec<Tensor>>, usize) = (Vec::new(), rows.len());
+    let together = runner.together;
+    runner.run_all(rows, (together, progress), |_, outputs| {
+        let count = together.min(left);
+        left -= count;
         parts.resize_with(outputs.len(), Vec::new);
         for (at, (parts, output)) in parts.iter_mut().zip(outputs).enumerate() {
             if output.rows() != count {
-                let output_name = runner.signature().outputs.get(at).map(|output| output.name.clone());
-                let (output, actual) = (output_name.unwrap_or_default(), output.rows());
+                let (output, actual) = (names.get(at).cloned().unwrap_or_default(), output.rows());
                 return Err(Error::Answers { output, count, actual });
             }
             parts.push(output);
         }
-    }
+        Ok(())
+    })?;
     parts.iter().map(|parts| Ok(Tensor::concat_rows(parts)?)).collect()
 }
 

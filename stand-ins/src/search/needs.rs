@@ -43,8 +43,7 @@ impl Needs {
         let (file, wanted) = (model.bytes().len() as u64, wish.judged.min(rows.len()));
         let judged = row.judged(wish.judged);
         let own = rows.len() as u64 * rows.bytes();
-        let taught = lessons.map_or(0, |lessons| own + row.teaching(lessons, file));
-        let bytes = row.estimate((own, file, judged.min(wanted))).max(taught);
+        let bytes = row.estimate((own, lessons), file, judged.min(wanted));
         Ok(Self { row, file, judged, wanted, bytes })
     }
 

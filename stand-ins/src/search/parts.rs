@@ -41,12 +41,6 @@ impl Parts {
         let decisive: BTreeSet<&usize> = self.calibration.iter().chain(&self.judged).collect();
         (0..self.rows).filter(|row| !decisive.contains(row)).collect()
     }
-
-    /// Rows without a use: not for making, refitting or judging.
-    pub(super) fn left(&self) -> Vec<usize> {
-        let fitted: BTreeSet<usize> = self.fitted.iter().copied().collect();
-        self.free().into_iter().filter(|row| !fitted.contains(row)).collect()
-    }
 }
 
 #[cfg(test)]
@@ -62,15 +56,11 @@ mod tests {
             parts.free().iter().all(|row| !parts.judged.contains(row) && !parts.calibration.contains(row))
         );
         assert_eq!(parts.free().len(), 20);
-        assert!(parts.left().is_empty());
         let mut all = [parts.calibration, parts.fitted, parts.judged].concat();
         all.sort_unstable();
         assert_eq!(all, (0..100).collect::<Vec<_>>());
         let in_time = Parts::draw(100, &Wish { in_time: true, ..WISH });
         assert_eq!(in_time.judged, (36..100).collect::<Vec<_>>(), "the newest");
-        let many = Parts::draw(500, &Wish { judged: 100, ..WISH });
-        assert_eq!(many.left().len(), 500 - 16 - 20 - 100);
-        assert!(many.left().iter().all(|row| !many.fitted.contains(row) && many.free().contains(row)));
         let few = Parts::draw(20, &WISH);
         assert_eq!((few.calibration.len(), few.fitted.len(), few.judged.len()), (10, 2, 8));
     }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use parm_charts::{Area, Frame, Scale, class, document, text, tick};
 
 use super::Frontier;
+use crate::measure::Share;
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 380.0;
@@ -12,7 +13,7 @@ const HEIGHT: f64 = 380.0;
 impl Frontier {
     /// Draws the picture as an SVG document.
     pub fn to_svg(&self) -> String {
-        let shares = self.candidates.iter().map(|candidate| 100.0 * candidate.agreement.low);
+        let shares = self.candidates.iter().map(|candidate| 100.0 * candidate.compared.agreement.low);
         let least = shares.fold(99.0f64, f64::min);
         let area = Area { left: 64.0, right: WIDTH - 24.0, top: 44.0, bottom: HEIGHT - 48.0 };
         let frame = Frame::within(
@@ -32,9 +33,8 @@ impl Frontier {
         );
         for (at, candidate) in self.candidates.iter().enumerate() {
             let cost = candidate.cost[0];
-            let [value, low, high] =
-                [candidate.agreement.value, candidate.agreement.low, candidate.agreement.high]
-                    .map(|share| 100.0 * share);
+            let Share { value, low, high } = candidate.compared.agreement;
+            let [value, low, high] = [value, low, high].map(|share| 100.0 * share);
             let class = class(if self.chosen.as_ref() == Some(&candidate.name) { 4 } else { at % 3 });
             out += &frame.curve(&class, [(cost, low), (cost, high)].into_iter());
             out += &frame.dot(&class, (cost, value), &candidate.how);

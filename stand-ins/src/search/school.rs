@@ -111,7 +111,6 @@ fn chosen(mut able: Vec<(usize, f64, f64)>, limit: f64) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
     use std::time::Instant;
 
     use parm_parity_models::onnx::{Builder, Value};
@@ -147,21 +146,13 @@ mod tests {
         let mut deployed = stage.workshop.load("deployed", model.bytes()).unwrap();
         let said = answers(&mut deployed, &rows, &Alone).unwrap();
         let draft = Draft::new(&model).unwrap();
-        let limited = Limited { progress: &Alone, until: Some(Instant::now()) };
-        let bench = Bench {
-            workshop: &stage.workshop,
-            deployed: draft.clone(),
-            rows: rows.clone(),
-            said: said.clone(),
-            meanings: vec![Meaning::Values],
-            fitted: rows.clone(),
-            brought: &[],
-            teaches: true,
-            progress: &limited,
-            is_scored: false,
-            is_light_faster: Cell::new(false),
-            steps: Cell::default(),
-        };
+        let limited = Limited { progress: &Alone, until: Some(Instant::now()), is_final: false };
+        let bench = Bench::new(
+            (&stage.workshop, &limited),
+            draft.clone(),
+            (rows.clone(), said.clone()),
+            vec![Meaning::Values],
+        );
         let mut made = vec![Made {
             name: "pruned-50".into(),
             how: String::new(),

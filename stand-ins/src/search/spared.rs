@@ -86,7 +86,7 @@ impl Bench<'_> {
         let rows = self.rows.select(&(0..ROWS.min(self.rows.len())).collect::<Vec<_>>())?;
         let all: BTreeSet<String> = parts.iter().flat_map(|part| part.layers.clone()).collect();
         let moved = |draft: Draft| -> Result<f64, Error> {
-            let mut runner = self.workshop.load("part", self.compared(draft).finish()?.bytes())?;
+            let mut runner = self.workshop.load("part", draft.finish()?.bytes())?;
             let answers = answers(&mut runner, &rows, self.progress)?;
             Ok(mean_distance(&self.said, &answers, &self.meanings).powi(2))
         };
@@ -141,12 +141,8 @@ fn chosen(harmful: &[(Part, f64)], share: f64) -> BTreeSet<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::{Cell, RefCell};
-
     use parm_parity_models::bundle::Meaning;
-    use parm_parity_models::onnx::{
-        Attribute, Builder, DataType, Limits, Model, Tensor as OnnxTensor, Value,
-    };
+    use parm_parity_models::onnx::{Builder, Model, Tensor as OnnxTensor, Value};
     use parm_protocol::Tensor;
     use parm_random::Random;
 
@@ -154,7 +150,6 @@ mod tests {
     use crate::int8::gather;
     use crate::rows::Rows;
     use crate::testing::{Alone, Stage};
-    use crate::workshop::Progress;
 
     const WIDE: usize = 32;
     const INNER: usize = 256;
@@ -162,11 +157,6 @@ mod tests {
     /// A small layer that 8 bits spoil, since each of its columns has a weight that is a hundred times the others and
     /// never read; then a large layer that they do not spoil.
     fn network() -> Model {
-        ending(false)
-    }
-
-    /// The network, or one that answers only the class of its highest score.
-    fn ending(in_label: bool) -> Model {
         let mut builder = Builder::new("network", 1);
         let x = builder.input(Value::batch_of_f32("x", &[WIDE]));
         let mut random = Random::new(4);
@@ -183,13 +173,7 @@ mod tests {
         let large = builder.node("MatMul", "large", &[&small, &second]);
         let large = builder.node("Relu", "large.relu", &[&large]);
         builder.node("MatMul", "y", &[&large, &third]);
-        if in_label {
-            let attributes = [("axis", Attribute::Int(1)), ("keepdims", Attribute::Int(0))];
-            builder.node_with("ArgMax", "label", &["y"], attributes);
-            builder.output(Value { datatype: DataType::Int64, ..Value::batch_of_f32("label", &[]) });
-        } else {
-            builder.output(Value::batch_of_f32("y", &[3]));
-        }
+        builder.output(Value::batch_of_f32("y", &[3]));
         builder.build().unwrap()
     }
 
@@ -200,30 +184,20 @@ mod tests {
     }
 
     /// A bench for the network.
-    fn bench<'a>(stage: &'a Stage, model: &Model, progress: &'a dyn Progress) -> Bench<'a> {
+    fn bench<'a>(stage: &'a Stage, model: &Model) -> Bench<'a> {
         let rows = rows(stage, model, 24);
         let mut deployed = stage.workshop.load("deployed", model.bytes()).unwrap();
-        let said = answers(&mut deployed, &rows, progress).unwrap();
-        Bench {
-            workshop: &stage.workshop,
-            deployed: Draft::new(model).unwrap(),
-            said,
-            meanings: vec![Meaning::Logits],
-            fitted: rows.clone(),
-            rows,
-            brought: &[],
-            teaches: false,
-            progress,
-            is_scored: false,
-            is_light_faster: Cell::new(true),
-            steps: Cell::default(),
-        }
+        let said = answers(&mut deployed, &rows, &Alone).unwrap();
+        let draft = Draft::new(model).unwrap();
+        let bench = Bench::new((&stage.workshop, &Alone), draft, (rows, said), vec![Meaning::Logits]);
+        bench.is_light_faster.set(true);
+        bench
     }
 
     #[test]
     fn small_sensitive_layer_stays_in_32_bits() {
         let (stage, model) = (Stage::new(), network());
-        let bench = bench(&stage, &model, &Alone);
+        let bench = bench(&stage, &model);
         let base = Draft::new(&model).unwrap();
         let ranges = gather(&stage.workshop, &base, &bench.rows, &Alone).unwrap();
         let cuts = Cuts::of(0.0);
@@ -244,69 +218,6 @@ mod tests {
         made.clear();
         bench.spared(&base, (&ranges, &cuts), &good, &mut made, &mut refused).unwrap();
         assert!(made.is_empty());
-    }
-
-    #[test]
-    fn copies_of_a_labeller_are_chosen_by_its_scores() {
-        let stage = Stage::new();
-        let chosen = |in_label| {
-            let model = ending(in_label);
-            let mut bench = bench(&stage, &model, &Alone);
-            if in_label {
-                bench.meanings = vec![Meaning::Label];
-                bench.add_scores().unwrap();
-                assert_eq!(bench.meanings, [Meaning::Label, Meaning::Logits]);
-            }
-            let base = Draft::new(&model).unwrap();
-            let ranges = gather(&stage.workshop, &base, &bench.rows, &Alone).unwrap();
-            let best = bench.best_range("int8", &base, (&ranges, Scope::All), &[0.0]).unwrap();
-            let (cuts, whole) = best.unwrap();
-            let mut made = Vec::new();
-            bench.spared(&base, (&ranges, &cuts), &whole, &mut made, &mut Vec::new()).unwrap();
-            made.insert(0, whole);
-            let outputs = |made: &Made| {
-                Model::from_bytes(made.model.read().unwrap(), &Limits::default())
-                    .unwrap()
-                    .inspect()
-                    .outputs
-                    .len()
-            };
-            assert!(made.iter().all(|made| outputs(made) == 1), "candidates answer no scores");
-            made.iter().map(|made| (made.name.clone(), made.how.clone(), made.distance)).collect::<Vec<_>>()
-        };
-        let (by_scores, by_label) = (chosen(false), chosen(true));
-        assert!(by_scores.len() > 1, "layers stay in 32 bits: {by_scores:?}");
-        assert_eq!(by_label, by_scores);
-    }
-
-    /// Records progress messages.
-    #[derive(Default)]
-    struct Heard(RefCell<Vec<String>>);
-
-    impl Progress for Heard {
-        fn doing(&self, what: &str) {
-            self.0.borrow_mut().push(what.to_owned());
-        }
-
-        fn is_stopped(&self) -> bool {
-            false
-        }
-    }
-
-    #[test]
-    fn distance_of_the_rewritten_graph_is_not_attributed() {
-        let (stage, model, heard) = (Stage::new(), network(), Heard::default());
-        let mut bench = bench(&stage, &model, &heard);
-        // A deployed model that differs from the graph by the same amount for every row.
-        let shifted: Vec<f32> = bench.said[0].as_f32().unwrap().iter().map(|value| value * 2.0).collect();
-        bench.said = vec![Tensor::from_f32(bench.said[0].shape(), &shifted).unwrap()];
-        let base = Draft::new(&model).unwrap();
-        let ranges = gather(&stage.workshop, &base, &bench.rows, &Alone).unwrap();
-        let parts = parts(&base, &Survey::of(&stage.workshop, &base, &bench.rows).unwrap());
-        let harmful = bench.harmful(&base, (&ranges, &Cuts::of(0.0)), parts).unwrap();
-        assert_eq!(heard.0.borrow().len(), 3, "each layer was tried");
-        assert!(harmful.iter().all(|(_, moved)| *moved < 0.1), "{harmful:?}");
-        assert_eq!(harmful[0].0.work, (2 * WIDE * WIDE) as f64, "of two rows");
     }
 
     fn part(name: &str, work: f64) -> Part {
@@ -333,9 +244,8 @@ mod tests {
     #[test]
     fn neighbours_are_tried_together_when_there_are_many() {
         let parts: Vec<Part> = (0..7).map(|at| part(&at.to_string(), 1.0)).collect();
-        let joined = together(parts.clone(), 3);
+        let joined = together(parts, 3);
         assert_eq!(joined.iter().map(|part| part.layers.len()).collect::<Vec<_>>(), [3, 3, 1]);
         assert_eq!(joined[0].work, 3.0);
-        assert_eq!(together(parts, 100).len(), 7);
     }
 }

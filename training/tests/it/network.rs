@@ -1,8 +1,6 @@
 //! Whole networks: rejection, training, and equal results of the written file in another engine.
 
-use parm_parity_models::onnx::proto::{
-    AttributeProto, ModelProto, NodeProto, attribute_proto::AttributeType,
-};
+use parm_parity_models::onnx::proto::{AttributeProto, AttributeType, ModelProto, NodeProto};
 use parm_parity_models::onnx::{Limits, Model};
 use parm_training::{Array, Device, Error, Host, Network, Problem};
 use prost::Message;

@@ -1,6 +1,6 @@
 //! The graph of an encoder with its pooling, for tools that rewrite graphs.
 
-use parm_parity_models::onnx::proto::{NodeProto, TensorShapeProto, ValueInfoProto, type_proto};
+use parm_parity_models::onnx::proto::{NodeProto, TensorShapeProto, ValueInfoProto};
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{Attribute, DataType, Defect, Model, Tensor};
 
@@ -82,10 +82,7 @@ fn along(draft: &mut Draft, op: &str, input: &str, axis: i64, output: &str) -> R
 }
 
 fn is_of_tokens(output: &ValueInfoProto) -> bool {
-    let tensor = output.r#type.as_ref().and_then(|kind| match &kind.value {
-        Some(type_proto::Value::TensorType(tensor)) => Some(tensor),
-        _ => None,
-    });
+    let tensor = output.r#type.as_ref().and_then(|kind| kind.tensor_type.as_ref());
     tensor.is_some_and(|tensor| {
         let is_float = tensor.elem_type == DataType::Float as i32;
         is_float && tensor.shape.as_ref().is_some_and(|shape| shape.dim.len() == 3)
@@ -93,8 +90,5 @@ fn is_of_tokens(output: &ValueInfoProto) -> bool {
 }
 
 fn shape_of(output: &mut ValueInfoProto) -> Option<&mut TensorShapeProto> {
-    match output.r#type.as_mut()?.value.as_mut()? {
-        type_proto::Value::TensorType(tensor) => tensor.shape.as_mut(),
-        _ => None,
-    }
+    output.r#type.as_mut()?.tensor_type.as_mut()?.shape.as_mut()
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::topology::writes;
-use super::draft::{Draft, is_one_of};
+use super::draft::Draft;
 
 impl Draft {
     /// Removes a softmax, log-softmax or sigmoid that produces an output; the output's name then denotes the raw
@@ -17,9 +17,7 @@ impl Draft {
             };
             let raw = self.nodes[at].input.first().cloned().unwrap_or_default();
             let is_made = self.nodes.iter().any(|node| writes(node).any(|name| name == raw));
-            if !is_one_of(&self.nodes[at], &["Softmax", "LogSoftmax", "Sigmoid"])
-                || !is_made
-                || outputs.contains(&raw)
+            if !self.nodes[at].is(&["Softmax", "LogSoftmax", "Sigmoid"]) || !is_made || outputs.contains(&raw)
             {
                 continue;
             }

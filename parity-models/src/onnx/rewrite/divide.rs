@@ -8,35 +8,26 @@
 
 use std::num::NonZeroUsize;
 
-use super::super::{Defect, Tensor};
+use super::super::{Defect, Layer, Tensor};
 use super::draft::Draft;
-use super::linear::Linear;
 
 impl Draft {
     /// Divides all layers whose weights mix features between `slots`, except recurrent ones.
     pub(super) fn divide(&mut self, slots: NonZeroUsize) -> Result<(), Defect> {
-        let layers: Vec<Linear> = self.nodes.iter().filter_map(|node| Linear::of(self, node)).collect();
-        for Linear { weight, weight_in, out, .. } in layers {
-            let Some(out) = out else { continue };
-            let axes = Axes { read: weight_in, made: out.weight_axis };
-            let divided = divided(&self.constants[&weight], &axes, slots.get())?;
-            self.constants.insert(weight, divided);
+        for node in &self.nodes {
+            let Some(layer) = Layer::whole(self, node) else { continue };
+            let divided = divided(&self.constants[&node.input[1]], (layer.reads, layer.makes), slots.get())?;
+            self.constants.insert(node.input[1].clone(), divided);
         }
         Ok(())
     }
 }
 
-/// The positions of the features that a weight reads and produces.
-struct Axes {
-    read: usize,
-    made: usize,
-}
-
-/// `weight` without the connections between slots. The rest is scaled by the inverse share of the remaining inputs, so
-/// that outputs keep their size.
-fn divided(weight: &Tensor, axes: &Axes, slots: usize) -> Result<Tensor, Defect> {
+/// `weight` without the connections between slots, where `reads` and `makes` are its axes of features. The rest is scaled
+/// by the inverse share of the remaining inputs, so that outputs keep their size.
+fn divided(weight: &Tensor, (reads, makes): (usize, usize), slots: usize) -> Result<Tensor, Defect> {
     let dims = weight.dims();
-    let (read, made) = (dims[axes.read], dims[axes.made]);
+    let (read, made) = (dims[reads], dims[makes]);
     // Fewer features than slots stay common.
     if read < slots || made < slots {
         return Ok(weight.clone());
@@ -46,8 +37,8 @@ fn divided(weight: &Tensor, axes: &Axes, slots: usize) -> Result<Tensor, Defect>
     let mut owned = vec![0usize; slots];
     (0..read).for_each(|feature| owned[owner(feature, read)] += 1);
     let kept = |at: usize, value: f32| {
-        let slot = owner(at / run(axes.read) % read, read);
-        let is_own = slot == owner(at / run(axes.made) % made, made);
+        let slot = owner(at / run(reads) % read, read);
+        let is_own = slot == owner(at / run(makes) % made, made);
         if is_own { value * read as f32 / owned[slot] as f32 } else { 0.0 }
     };
     let values = weight.to_f32()?;
@@ -65,15 +56,15 @@ mod tests {
 
     #[test]
     fn divided_matrix_keeps_a_block_per_slot_and_its_scale() {
-        let matrix = divided(&ones(&[4, 2]), &Axes { read: 0, made: 1 }, 2).unwrap();
+        let matrix = divided(&ones(&[4, 2]), (0, 1), 2).unwrap();
         assert_eq!(matrix.to_f32().unwrap(), [2.0, 0.0, 2.0, 0.0, 0.0, 2.0, 0.0, 2.0]);
-        let transposed = divided(&ones(&[2, 4]), &Axes { read: 1, made: 0 }, 2).unwrap();
+        let transposed = divided(&ones(&[2, 4]), (1, 0), 2).unwrap();
         assert_eq!(transposed.to_f32().unwrap(), [2.0, 2.0, 0.0, 0.0, 0.0, 0.0, 2.0, 2.0]);
     }
 
     #[test]
     fn divided_filters_are_kept_or_dropped_whole() {
-        let filters = divided(&ones(&[2, 3, 2, 1]), &Axes { read: 1, made: 0 }, 2).unwrap();
+        let filters = divided(&ones(&[2, 3, 2, 1]), (1, 0), 2).unwrap();
         // The first slot gets two of three channels.
         let expected = [1.5, 1.5, 1.5, 1.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 3.0, 3.0];
         assert_eq!(filters.to_f32().unwrap(), expected);
@@ -82,6 +73,6 @@ mod tests {
     #[test]
     fn features_stay_common_if_fewer_than_slots() {
         let narrow = ones(&[1, 8]);
-        assert_eq!(divided(&narrow, &Axes { read: 1, made: 0 }, 2).unwrap(), narrow);
+        assert_eq!(divided(&narrow, (1, 0), 2).unwrap(), narrow);
     }
 }

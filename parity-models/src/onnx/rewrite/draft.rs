@@ -2,10 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use prost::Message;
-
+use super::super::model::encode;
 use super::super::proto::{GraphProto, ModelProto, NodeProto, OperatorSetIdProto};
-use super::super::splice::LARGEST_FILE;
 use super::super::topology::{reads, writes};
 use super::super::{Attribute, Defect, Limits, Model, Tensor, domain, node};
 use super::unshare;
@@ -64,11 +62,7 @@ impl Draft {
         let graph = self.graph_mut();
         graph.initializer = constants.values().map(Tensor::to_proto).collect();
         graph.node = nodes;
-        let (actual, limit) = (self.model.encoded_len() as u64, LARGEST_FILE);
-        if actual > limit {
-            return Err(Defect::TooLarge { what: "rewritten model".into(), actual, limit });
-        }
-        Model::from_bytes(self.model.encode_to_vec(), &Limits::default())
+        Model::from_bytes(encode(&self.model, "rewritten model")?, &Limits::default())
     }
 
     /// Version of ONNX's own operators.
@@ -144,14 +138,4 @@ impl Draft {
         used.extend(self.graph().output.iter().map(|output| output.name.clone()));
         self.constants.retain(|name, _| used.contains(name));
     }
-}
-
-/// An integer attribute of a node.
-pub(super) fn int(node: &NodeProto, name: &str) -> Option<i64> {
-    node.attribute.iter().find(|attribute| attribute.name == name)?.i
-}
-
-/// Whether `node` is one of `ops` of ONNX's own operators.
-pub(super) fn is_one_of(node: &NodeProto, ops: &[&str]) -> bool {
-    domain::canonical(&node.domain).is_empty() && ops.contains(&node.op_type.as_str())
 }

@@ -8,9 +8,8 @@ use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 
 use super::super::topology::{reads, writes};
-use super::super::{Attribute, Defect, Dim, Tensor, Value};
+use super::super::{Defect, Dim, Layer, Tensor, Value};
 use super::draft::Draft;
-use super::linear::{Linear, Out};
 use super::repeat::repeat;
 use super::slot::{self, Constants, Names};
 use super::tail;
@@ -24,8 +23,7 @@ pub(super) struct Last {
     pub(super) value: String,
     /// Features of one slot.
     pub(super) features: usize,
-    pub(super) weight: String,
-    pub(super) out: Out,
+    pub(super) layer: Layer,
 }
 
 /// The graph after its last layers.
@@ -94,10 +92,10 @@ fn candidates(draft: &Draft) -> Vec<Last> {
         if !writes(node).any(|name| wanted.contains(name)) {
             continue;
         }
-        match Linear::of(draft, node).and_then(|layer| Some((layer.weight, layer.out?))) {
-            Some((weight, out)) => {
-                let features = draft.constants[&weight].dims()[out.weight_axis];
-                candidates.push(Last { at, value: node.output[0].clone(), features, weight, out });
+        match Layer::whole(draft, node) {
+            Some(layer) => {
+                let features = draft.constants[&node.input[1]].dims()[layer.makes];
+                candidates.push(Last { at, value: node.output[0].clone(), features, layer });
             }
             None => wanted.extend(reads(node)),
         }
@@ -119,15 +117,14 @@ fn followers(draft: &Draft, places: &[usize]) -> BTreeSet<usize> {
 }
 
 fn widen(draft: &mut Draft, layer: &Last, slots: usize) -> Result<(), Defect> {
-    let weight = repeat(&draft.constants[&layer.weight], layer.out.weight_axis, slots)?;
-    draft.constants.insert(layer.weight.clone(), weight);
-    if let Some(bias) = &layer.out.bias
-        && draft.constants[bias].dims().last() == Some(&layer.features)
-    {
-        let bias = &draft.constants[bias];
+    let node = &draft.nodes[layer.at];
+    let (name, bias) = (node.input[1].clone(), node.at(2).map(|bias| &draft.constants[bias]));
+    let weight = repeat(&draft.constants[&name], layer.layer.makes, slots)?;
+    if let Some(bias) = bias.filter(|bias| bias.dims().last() == Some(&layer.features)) {
         let wide = repeat(bias, bias.dims().len() - 1, slots)?;
-        draft.constants.insert(bias.name().to_owned(), wide);
+        draft.constants.insert(wide.name().to_owned(), wide);
     }
+    draft.constants.insert(name, weight);
     Ok(())
 }
 
@@ -138,7 +135,7 @@ fn copy_tail(draft: &mut Draft, head: &Head, slots: usize) -> Result<(), Defect>
     for layer in &head.layers {
         let wide = draft.fresh(&format!("{}.wide", layer.value));
         draft.nodes[layer.at].output[0] = wide.clone();
-        let cut = slot::Cut { value: &wide, axis: layer.out.axis, slots, part: Some(layer.features) };
+        let cut = slot::Cut { value: &wide, axis: layer.layer.axis, slots, part: Some(layer.features) };
         let (node, parts) = slot::split(draft, cut)?;
         back.push(node);
         names.iter_mut().zip(parts).for_each(|(names, part)| drop(names.insert(layer.value.clone(), part)));
@@ -157,7 +154,7 @@ fn copy_tail(draft: &mut Draft, head: &Head, slots: usize) -> Result<(), Defect>
                 let axes = Tensor::from_i64(&format!("{row}.axes"), &[1], &[1])?;
                 node.input.push(draft.add_constant(axes));
             } else {
-                node.attribute.push(Attribute::from(vec![1i64]).to_proto("axes"));
+                node.set("axes", vec![1i64]);
             }
             back.push(node);
             stacked.push(row);

@@ -8,7 +8,7 @@ use parm_random::Random;
 
 use super::super::proto::NodeProto;
 use super::super::{Defect, Tensor};
-use super::draft::{Draft, int, is_one_of};
+use super::draft::Draft;
 
 /// The initial values of a weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,7 +60,7 @@ fn rules(draft: &Draft, node: &NodeProto) -> Vec<(String, Rule)> {
         (None, "PRelu") => rule_at(&[(1, Rule::Filled(0.25))]),
         (None, "Gather") => rule_at(&[(0, Rule::Normal)]),
         (None, "LSTM" | "GRU" | "RNN") => {
-            let hidden = int(node, "hidden_size").unwrap_or(1).max(1) as usize;
+            let hidden = node.int("hidden_size").unwrap_or(1).max(1) as usize;
             [1, 2, 3].map(|at| rule_at(&[(at, Rule::Uniform { fan_in: hidden })])).concat()
         }
         (None, "Add") => product_before(draft, node).map_or_else(Vec::new, |fan_in| {
@@ -73,13 +73,13 @@ fn rules(draft: &Draft, node: &NodeProto) -> Vec<(String, Rule)> {
 /// Number of values that produce one output of a layer.
 fn fan_in(draft: &Draft, node: &NodeProto) -> Option<usize> {
     let dims = draft.constants.get(node.input.get(1)?)?.dims();
-    if is_one_of(node, &["Conv", "ConvTranspose"]) {
+    if node.is(&["Conv", "ConvTranspose"]) {
         return Some(dims.iter().skip(1).fold(1, |product, &dim| product.saturating_mul(dim)));
     }
-    if is_one_of(node, &["Gemm"]) {
-        return dims.get(if int(node, "transB").unwrap_or(0) != 0 { 1 } else { 0 }).copied();
+    if node.is(&["Gemm"]) {
+        return dims.get(if node.int("transB").unwrap_or(0) != 0 { 1 } else { 0 }).copied();
     }
-    if is_one_of(node, &["MatMul"]) {
+    if node.is(&["MatMul"]) {
         return dims.len().checked_sub(2).map(|axis| dims[axis]);
     }
     None
@@ -88,6 +88,6 @@ fn fan_in(draft: &Draft, node: &NodeProto) -> Option<usize> {
 /// The fan-in of the matrix product to which `add` adds a bias.
 fn product_before(draft: &Draft, add: &NodeProto) -> Option<usize> {
     let makes_input = |node: &&NodeProto| node.output.iter().any(|output| add.input.contains(output));
-    let matmul = draft.nodes.iter().find(makes_input).filter(|node| is_one_of(node, &["MatMul"]))?;
+    let matmul = draft.nodes.iter().find(makes_input).filter(|node| node.is(&["MatMul"]))?;
     fan_in(draft, matmul)
 }

@@ -12,15 +12,12 @@
 //!
 //! *Rejected.* A table of how each operator commutes with concatenating rows: it is never complete, and its errors are
 //! silent. Only the common cases that need no copy (`Flatten`, casts, a bias, a softmax) are recognised.
-//! needs to be copied (`Flatten`, casts, a bias, a softmax) are recognised and cost nothing.
 
 mod activation;
 mod divide;
 mod draft;
-mod follow;
 mod head;
 mod initial;
-mod linear;
 mod plain;
 mod repeat;
 mod slot;

@@ -3,38 +3,9 @@
 //! Concatenating the slots' rows and then applying one of these gives the same as applying it to each row and then
 //! concatenating the results. So no copy for each slot is needed before the first layer.
 
-use super::super::Tensor;
 use super::super::proto::NodeProto;
-use super::draft::{Draft, int, is_one_of};
-
-/// Elementwise operators.
-pub(super) const UNARY: [&str; 24] = [
-    "Identity",
-    "Cast",
-    "Relu",
-    "Neg",
-    "Abs",
-    "Sqrt",
-    "Exp",
-    "Log",
-    "Tanh",
-    "Sigmoid",
-    "Dropout",
-    "LeakyRelu",
-    "Elu",
-    "Softplus",
-    "Reciprocal",
-    "Erf",
-    "Clip",
-    "HardSigmoid",
-    "HardSwish",
-    "Gelu",
-    "Selu",
-    "Celu",
-    "Mish",
-    "Softsign",
-];
-const BINARY: [&str; 5] = ["Add", "Sub", "Mul", "Div", "Pow"];
+use super::super::{Kind, Tensor};
+use super::draft::Draft;
 
 /// The declaration of the graph's only input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,23 +27,25 @@ pub(super) enum Plain {
 
 /// Recognises `node`; `None` means that it must run once for each slot.
 pub(super) fn plain(draft: &Draft, node: &NodeProto, row: Row) -> Option<Plain> {
-    if is_one_of(node, &UNARY) {
-        return Some(Plain::Elementwise);
+    match Kind::of(node) {
+        Kind::Unary | Kind::Same => return Some(Plain::Elementwise),
+        Kind::Joint => {
+            let constants = node.input.iter().filter_map(|name| draft.constants.get(name));
+            let is_scalar = |tensor: &&Tensor| tensor.len() == 1 && tensor.dims().len() <= 1;
+            let is_of_one = constants.filter(is_scalar).count() + 1 == node.input.len();
+            return is_of_one.then_some(Plain::Elementwise);
+        }
+        _ => {}
     }
-    if is_one_of(node, &BINARY) {
-        let scalars = node.input.iter().filter_map(|name| draft.constants.get(name));
-        let is_scalar = |tensor: &Tensor| tensor.len() == 1 && tensor.dims().len() <= 1;
-        return (scalars.filter(|tensor| is_scalar(tensor)).count() == 1).then_some(Plain::Elementwise);
-    }
-    let flattens_batch = is_one_of(node, &["Flatten"]) && int(node, "axis").unwrap_or(1) == 1;
-    let reshapes_flat = is_one_of(node, &["Reshape"]) && flattens(draft, node, row).is_some();
+    let flattens_batch = node.is(&["Flatten"]) && node.int("axis").unwrap_or(1) == 1;
+    let reshapes_flat = node.is(&["Reshape"]) && flattens(draft, node, row).is_some();
     (flattens_batch || reshapes_flat).then_some(Plain::Flatten)
 }
 
 /// The target of a `Reshape` that flattens each row, given by constants: the batch, then -1 or the row's size.
 pub(super) fn flattens(draft: &Draft, node: &NodeProto, row: Row) -> Option<[i64; 2]> {
     let target = draft.constants.get(node.input.get(1)?)?.to_i64().ok()?;
-    let is_zero_a_copy = int(node, "allowzero").unwrap_or(0) == 0;
+    let is_zero_a_copy = node.int("allowzero").unwrap_or(0) == 0;
     let is_batch =
         |dim: i64| (dim == 0 && is_zero_a_copy) || row.batch.is_some_and(|batch| dim == batch as i64);
     match target[..] {

@@ -29,22 +29,7 @@ pub(super) fn repeat(tensor: &Tensor, axis: usize, times: usize) -> Result<Tenso
 
 /// The first `count` entries of `tensor` along `axis`.
 pub(super) fn first(tensor: &Tensor, axis: usize, count: usize) -> Result<Tensor, Defect> {
-    let mut dims = tensor.dims().to_vec();
-    let runs = dims[..axis].iter().product::<usize>();
-    let (block, kept) = match (runs, dims[axis]) {
-        (0, _) | (_, 0) => (0, 0),
-        (runs, along) => {
-            let block = tensor.data().len() / runs;
-            (block, block / along * count.min(along))
-        }
-    };
-    dims[axis] = dims[axis].min(count);
-    let data = tensor.data();
-    let mut cut = BytesMut::with_capacity(runs * kept);
-    if block > 0 {
-        data.chunks_exact(block).for_each(|run| cut.extend_from_slice(&run[..kept]));
-    }
-    Tensor::new(tensor.name(), tensor.datatype(), &dims, cut.freeze())
+    tensor.pick(axis, &(0..count.min(tensor.dims()[axis])).collect::<Vec<usize>>())
 }
 
 /// `tensor` multiplied by `factor`.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::proto::NodeProto;
 use super::super::topology::reads;
-use super::super::{Attribute, Defect, Tensor};
+use super::super::{Defect, Tensor};
 use super::draft::Draft;
 
 /// The names of one slot by the original names.
@@ -92,10 +92,8 @@ pub(super) fn split(draft: &mut Draft, cut: Cut<'_>) -> Result<(NodeProto, Vec<S
             let sizes = Tensor::from_i64(&format!("{name}.sizes"), &[slots], &sizes)?;
             node.input.push(draft.add_constant(sizes));
         }
-        Some(sizes) => node.attribute.push(Attribute::from(sizes).to_proto("split")),
-        None if draft.opset() >= 18 => {
-            node.attribute.push(Attribute::from(slots as i64).to_proto("num_outputs"));
-        }
+        Some(sizes) => node.set("split", sizes),
+        None if draft.opset() >= 18 => node.set("num_outputs", slots as i64),
         None => {}
     }
     node.output = parts.clone();

@@ -10,9 +10,8 @@ use std::num::NonZeroUsize;
 
 use super::super::proto::NodeProto;
 use super::super::topology::{reads, writes};
-use super::super::{Defect, Dim, Tensor, Value};
-use super::draft::{Draft, is_one_of};
-use super::linear::{Linear, is_quantised};
+use super::super::{Defect, Dim, Kind, Layer, LayerOp, Tensor, Value};
+use super::draft::Draft;
 use super::plain::{Plain, Row, flattens, plain};
 use super::repeat::{repeat, scale};
 use super::slot::{self, Constants, Names};
@@ -32,7 +31,7 @@ struct Stem {
     /// Positions of the nodes that produce rows or sizes.
     prologue: Vec<usize>,
     /// The first layers, with their positions.
-    layers: Vec<(usize, Linear)>,
+    layers: Vec<(usize, Layer)>,
     /// Positions of the nodes that do not depend on the input.
     constant: Vec<usize>,
     /// Whether the graph computes sizes, which must be those of one slot.
@@ -48,14 +47,16 @@ impl Draft {
         }
         let rows = Rows::of(self)?;
         let stem = Stem::trace(self)?;
+        let weight = |(at, layer): &(usize, Layer)| (self.nodes[*at].input[1].clone(), layer.reads);
+        let weights: Vec<(String, usize)> = stem.layers.iter().map(weight).collect();
         if stem.computes_sizes || !stem.is_plain(self, &rows) {
             copy_prologue(self, &stem, &rows, slots)?;
         } else {
             widen_flattening(self, &stem, &rows, slots)?;
         }
-        for (_, layer) in &stem.layers {
-            let weight = repeat(&self.constants[&layer.weight], layer.weight_in, slots)?;
-            self.constants.insert(layer.weight.clone(), scale(&weight, 1.0 / slots as f32)?);
+        for (name, axis) in weights {
+            let weight = repeat(&self.constants[&name], axis, slots)?;
+            self.constants.insert(name, scale(&weight, 1.0 / slots as f32)?);
         }
         for input in &mut self.graph_mut().input {
             if rows.inputs.iter().all(|(name, _)| *name != input.name) {
@@ -149,22 +150,21 @@ impl Stem {
     }
 
     /// Classifies the outputs of a node, and returns the first layer if the node is one.
-    fn classify(&self, draft: &Draft, at: usize) -> Result<(Option<Knows>, Option<Linear>), Defect> {
+    fn classify(&self, draft: &Draft, at: usize) -> Result<(Option<Knows>, Option<Layer>), Defect> {
         let node = &draft.nodes[at];
         let read = reads(node);
         let that_know = |what| read.iter().copied().filter(move |name| self.knows.get(*name) == Some(&what));
         let is_any = |what| that_know(what).next().is_some();
         if let Some(value) = that_know(Knows::Rows).next() {
-            let reads_data_only =
-                |layer: &Linear| that_know(Knows::Rows).all(|row| row == node.input[layer.data]);
-            let layer = Linear::of(draft, node).filter(reads_data_only);
+            let reads_data_only = that_know(Knows::Rows).all(|row| row == node.input[0]);
+            let layer = Layer::of(draft, node).filter(|layer| layer.groups == 1 && reads_data_only);
             return match layer {
                 _ if is_any(Knows::Trunk) => {
                     Err(Defect::Joined { node: draft.label(at), value: value.into() })
                 }
                 Some(layer) => Ok((Some(Knows::Trunk), Some(layer))),
-                None if is_quantised(node) => Err(Defect::Quantised { node: draft.label(at) }),
-                None if is_one_of(node, &["Shape", "Size"]) => Ok((Some(Knows::Sizes), None)),
+                None if Kind::of(node) == Kind::Quantised => Err(Defect::Quantised { node: draft.label(at) }),
+                None if node.is(&["Shape", "Size"]) => Ok((Some(Knows::Sizes), None)),
                 None => Ok((Some(Knows::Rows), None)),
             };
         }
@@ -189,9 +189,9 @@ impl Stem {
                 None => return false,
             }
         }
-        let is_side_by_side = |(at, layer): &(usize, Linear)| {
-            let data = draft.nodes[*at].input[layer.data].as_str();
-            layer.data_axis == 1 || (is_one_of(&draft.nodes[*at], &["MatMul"]) && flat.contains(&data))
+        let is_side_by_side = |(at, layer): &(usize, Layer)| {
+            let data = draft.nodes[*at].input[0].as_str();
+            layer.axis == 1 || (layer.op == LayerOp::MatMul && flat.contains(&data))
         };
         self.layers.iter().all(is_side_by_side)
     }
@@ -200,7 +200,7 @@ impl Stem {
 /// A `Reshape` that flattens to a fixed size must have the wide size.
 fn widen_flattening(draft: &mut Draft, stem: &Stem, rows: &Rows, slots: usize) -> Result<(), Defect> {
     for &at in &stem.prologue {
-        if !is_one_of(&draft.nodes[at], &["Reshape"]) {
+        if !draft.nodes[at].is(&["Reshape"]) {
             continue;
         }
         let target = draft.nodes[at].input[1].clone();
@@ -257,14 +257,14 @@ fn copy_prologue(draft: &mut Draft, stem: &Stem, rows: &Rows, slots: usize) -> R
 fn join(draft: &mut Draft, stem: &Stem, names: &[Names], front: &mut Vec<NodeProto>) {
     let mut joined: BTreeMap<(String, i64), String> = BTreeMap::new();
     for (at, layer) in &stem.layers {
-        let data = draft.nodes[*at].input[layer.data].clone();
-        let key = (data.clone(), layer.data_axis);
+        let data = draft.nodes[*at].input[0].clone();
+        let key = (data.clone(), layer.axis);
         if !joined.contains_key(&key) {
             let parts: Vec<&str> = names.iter().map(|names| names[&data].as_str()).collect();
             let wide = draft.fresh(&format!("{data}.slots"));
-            front.push(draft.make("Concat", &parts, &wide, [("axis", layer.data_axis.into())]));
+            front.push(draft.make("Concat", &parts, &wide, [("axis", layer.axis.into())]));
             joined.insert(key.clone(), wide);
         }
-        draft.nodes[*at].input[layer.data] = joined[&key].clone();
+        draft.nodes[*at].input[0] = joined[&key].clone();
     }
 }

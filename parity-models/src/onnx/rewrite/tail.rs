@@ -4,8 +4,8 @@
 //! small model's time. So flat rows of k predictions pass through elementwise operators unchanged, and through a
 //! softmax after a reshape to `[N, k, C]`.
 
-use super::super::{Attribute, Defect, Tensor, Value};
-use super::draft::{Draft, int, is_one_of};
+use super::super::{Defect, LayerOp, Tensor, Value};
+use super::draft::Draft;
 use super::head::Head;
 use super::plain::{Plain, Row, plain};
 use super::repeat::repeat;
@@ -43,8 +43,7 @@ pub(super) fn reshape(draft: &mut Draft, head: &Head, slots: usize) -> Result<bo
                 nodes.push((at, draft.make("Reshape", &[&value, &shape], &cut, [])));
                 let node = &mut draft.nodes[at];
                 node.input[0] = cut;
-                node.attribute.retain(|attribute| attribute.name != "axis");
-                node.attribute.push(Attribute::from(2i64).to_proto("axis"));
+                node.set("axis", 2i64);
                 is_cut = true;
             }
         }
@@ -64,7 +63,7 @@ pub(super) fn reshape(draft: &mut Draft, head: &Head, slots: usize) -> Result<bo
 fn steps(draft: &Draft, head: &Head) -> Option<Vec<Step>> {
     let ([layer], [output]) = (head.layers.as_slice(), draft.graph().output.as_slice()) else { return None };
     let declared = Value::from_proto(output);
-    let is_flat = layer.out.is_flat || declared.shape.is_some_and(|shape| shape.len() == 2);
+    let is_flat = layer.layer.op == LayerOp::Gemm || declared.shape.is_some_and(|shape| shape.len() == 2);
     let mut value = layer.value.as_str();
     let mut steps = Vec::new();
     for &at in &head.tail {
@@ -88,11 +87,11 @@ fn step(draft: &Draft, at: usize, features: usize, after_softmax: bool) -> Optio
     if after_softmax {
         return None;
     }
-    if is_one_of(node, &["Softmax", "LogSoftmax"]) {
+    if node.is(&["Softmax", "LogSoftmax"]) {
         // Both for flat rows: 1 is the default of the old operator, -1 of the new one.
-        return matches!(int(node, "axis"), None | Some(1 | -1)).then_some(Step::Softmax);
+        return matches!(node.int("axis"), None | Some(1 | -1)).then_some(Step::Softmax);
     }
-    if is_one_of(node, &["Add", "Sub", "Mul", "Div"]) {
+    if node.is(&["Add", "Sub", "Mul", "Div"]) {
         let is_row = |name: &String| {
             let constant = draft.constants.get(name);
             constant.is_some_and(|c| {

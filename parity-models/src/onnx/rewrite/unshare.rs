@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::super::Tensor;
 use super::super::proto::NodeProto;
-use super::draft::{Draft, is_one_of};
+use super::draft::Draft;
 
 /// Turns an `Identity` of a constant into a constant, and copies a shared weight for each reader after the first.
 pub(super) fn unshare(draft: &mut Draft) {
@@ -37,6 +37,6 @@ pub(super) fn unshare(draft: &mut Draft) {
 /// The constant behind an `Identity`, under its new name.
 fn alias(draft: &Draft, node: &NodeProto) -> Option<Tensor> {
     let ([input], [output]) = (node.input.as_slice(), node.output.as_slice()) else { return None };
-    let constant = draft.constants.get(input).filter(|_| is_one_of(node, &["Identity"]))?;
+    let constant = draft.constants.get(input).filter(|_| node.is(&["Identity"]))?;
     Some(constant.clone().renamed(output))
 }

@@ -1,20 +1,69 @@
-//! Finds the external files that a model names, without reading its weights into memory.
+//! Walks through the messages of a file without decoding them: counts its parts, and finds the external files that it
+//! names.
+//!
+//! Two bytes of a file can be an empty node, which takes 240 bytes once it is decoded: a file within its limit could take a
+//! hundred times its size. So [`check`] rejects a file of too many parts before it is decoded. [`locations`] reads a file
+//! from disk, and skips its weights.
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, BufReader, ErrorKind, Read};
+use std::io::{self, BufReader, Cursor, ErrorKind, Read, Seek};
 use std::path::{Component, Path};
 
-use super::census::{Kind, MOST_DEEP};
+use super::Defect;
 
+/// Messages, strings and other parts with a length, at most. A graph of 100,000 nodes has about 1.5 million.
+const MOST_PARTS: usize = 4_000_000;
+/// Graphs within graphs. The decoder stops at a hundred messages.
+const MOST_DEEP: usize = 100;
 /// The longest location, in bytes: that of Linux's paths.
 const LONGEST: u64 = 4096;
+
+/// A message whose parts are walked through.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Model,
+    Graph,
+    Node,
+    Attribute,
+    Sparse,
+    Tensor,
+    Value,
+    Type,
+    TensorType,
+    Shape,
+}
+
+impl Kind {
+    /// The message in field `number`, if it is one of these.
+    fn within(self, number: u64) -> Option<Self> {
+        Some(match (self, number) {
+            (Self::Model, 7) | (Self::Attribute, 6 | 11) => Self::Graph,
+            (Self::Graph, 1) => Self::Node,
+            (Self::Node, 5) => Self::Attribute,
+            (Self::Graph, 5) | (Self::Attribute, 5 | 10) | (Self::Sparse, 1 | 2) => Self::Tensor,
+            (Self::Graph, 15) | (Self::Attribute, 22 | 23) => Self::Sparse,
+            (Self::Graph, 11..=13) => Self::Value,
+            (Self::Value, 2) | (Self::Attribute, 14 | 15) => Self::Type,
+            (Self::Type, 1 | 8) => Self::TensorType,
+            (Self::TensorType, 2) => Self::Shape,
+            _ => return None,
+        })
+    }
+}
+
+/// Rejects a file of too many parts. The decoder reports malformed files, and stops at the same place.
+pub(super) fn check(file: &[u8]) -> Result<(), Defect> {
+    let mut walk = Walk { file: Cursor::new(file), at: 0, left: MOST_PARTS, found: BTreeSet::new() };
+    let _ = walk.message(Kind::Model, file.len() as u64, 0);
+    if walk.left > 0 { Ok(()) } else { Err(Defect::TooManyParts { limit: MOST_PARTS }) }
+}
 
 /// The external files of tensors in all graphs of the file, sorted. None for a file that is not ONNX: its engine says so.
 pub fn locations(path: &Path) -> io::Result<BTreeSet<String>> {
     let file = File::open(path)?;
     let length = file.metadata()?.len();
-    let mut walk = Walk { file: BufReader::new(file), at: 0, found: BTreeSet::new() };
+    let mut walk = Walk { file: BufReader::new(file), at: 0, left: usize::MAX, found: BTreeSet::new() };
     match walk.message(Kind::Model, length, 0) {
         Ok(()) => Ok(walk.found),
         Err(error) if matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) => {
@@ -30,37 +79,38 @@ pub fn is_inside(location: &str) -> bool {
     !location.is_empty() && Path::new(location).components().all(is_plain)
 }
 
-struct Walk {
-    file: BufReader<File>,
+struct Walk<R> {
+    file: R,
     at: u64,
+    /// Parts that may follow.
+    left: usize,
     found: BTreeSet<String>,
 }
 
-impl Walk {
+impl<R: Read + Seek> Walk<R> {
     /// Walks through the message that ends at `end`.
     fn message(&mut self, kind: Kind, end: u64, depth: usize) -> io::Result<()> {
-        let (mut is_external, mut named) = (false, Vec::<String>::new());
+        let (mut is_external, mut named, is_tensor) = (false, Vec::<String>::new(), kind == Kind::Tensor);
         while self.at < end {
             let tag = self.varint()?;
-            let (number, is_tensor) = (tag >> 3, matches!(kind, Kind::Tensor));
-            match tag & 7 {
-                0 => {
+            match (tag & 7, tag >> 3) {
+                (0, number) => {
                     let value = self.varint()?;
-                    if is_tensor && number == 14 {
-                        is_external = value == 1;
-                    }
+                    is_external |= is_tensor && number == 14 && value == 1;
                 }
-                1 => self.skip(8, end)?,
-                2 => {
+                (1, _) => self.skip(8, end)?,
+                (2, number) => {
+                    self.left = self.left.saturating_sub(1);
                     let length = self.varint()?;
-                    let part = self.at.checked_add(length).filter(|part| *part <= end).ok_or_else(invalid)?;
+                    let part = self.at.checked_add(length).filter(|part| *part <= end && self.left > 0);
+                    let part = part.ok_or_else(invalid)?;
                     match kind.within(number) {
                         Some(within) if depth < MOST_DEEP => self.message(within, part, depth + 1)?,
                         None if is_tensor && number == 13 => named.extend(self.location(part)?),
                         _ => self.skip(length, end)?,
                     }
                 }
-                5 => self.skip(4, end)?,
+                (5, _) => self.skip(4, end)?,
                 _ => return Err(invalid()),
             }
         }
@@ -82,11 +132,16 @@ impl Walk {
                 _ => self.skip(length, end)?,
             }
         }
-        if self.at == end { Ok(Some(value).filter(|_| key == "location")) } else { Err(invalid()) }
+        let is_named = key == "location" && !value.is_empty();
+        if self.at == end { Ok(is_named.then_some(value)) } else { Err(invalid()) }
     }
 
+    /// A text, which is empty if no path is as long.
     fn text(&mut self, length: u64, end: u64) -> io::Result<String> {
-        if length > LONGEST || length > end.saturating_sub(self.at) {
+        if length > LONGEST {
+            return self.skip(length, end).map(|()| String::new());
+        }
+        if length > end.saturating_sub(self.at) {
             return Err(invalid());
         }
         let mut bytes = vec![0; length as usize];
