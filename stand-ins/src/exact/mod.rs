@@ -159,7 +159,8 @@ mod tests {
         let layer = Conv { bias: false, ..Conv::same(2, 3, 3) };
         let conv = builder.conv("conv", &x, layer).unwrap();
         let norm = builder.batch_norm("norm", &conv, BatchNorm { channels: 3 }).unwrap();
-        let shift = numbers(&mut builder, "shift", &[1, 3, 1, 1], &[-3.0, 0.0, 1.0]);
+        // The largest values lie where the function increases.
+        let shift = numbers(&mut builder, "shift", &[1, 3, 1, 1], &[1.0, 2.0, 3.0]);
         let idle = builder.node("Identity", "idle", &[&norm]);
         let shifted = builder.node("Add", "shifted", &[&idle, &shift]);
         let gate = builder.node("Sigmoid", "gate", &[&shifted]);
