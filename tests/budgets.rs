@@ -25,7 +25,7 @@ const BUDGETS: &[(&[&str], usize, usize)] = &[
     (&["frontend"], 33_800, 24_000),
     (&["wire"], 32_200, 20_000),
     (&["backend"], 13_700, 9_000),
-    (&["parity-models", "stand-ins"], 22_200, 14_500),
+    (&["parity-models", "stand-ins"], 19_600, 14_500),
     (&["training"], 16_700, 11_000),
     (&["encoder"], 3_100, 2_400),
     (&["loadgen"], 5_000, 4_000),
@@ -44,9 +44,8 @@ fn folders_keep_their_budgets() {
     let mut over = Vec::new();
     for (folders, budget, wanted) in BUDGETS {
         let lines: usize = folders.iter().map(|folder| lines(folder)).sum();
-        println!("{}: {lines} lines of {budget}, wanted {wanted}", folders.join(", "));
         if lines > *budget {
-            over.push(format!("{}: {lines} lines, budget {budget}", folders.join(", ")));
+            over.push(format!("{}: {lines} lines, budget {budget}, wanted {wanted}", folders.join(", ")));
         }
     }
     assert!(over.is_empty(), "lines of Rust grew over their budget:\n{}", over.join("\n"));
