@@ -61,13 +61,6 @@ def rest_json():
     save("rest_json", "request_scalar_empty", compact({"inputs": scalars}))
     answer = {"id": "7", "model_name": "m", "model_version": "1", "parameters": {"parm_outcome": "exact"}}
     save("rest_json", "response", compact(answer | {"outputs": everything}))
-    spent = {"count": 2, "ns": 3000}
-    phases = ["success", "fail", "queue", "compute_input", "compute_infer", "compute_output"]
-    batch = {"batch_size": 1} | {phase: spent for phase in phases[3:]}
-    entry = {"name": "m", "version": "1", "last_inference": 7, "inference_count": 2, "execution_count": 2}
-    entry |= {"inference_stats": {phase: spent for phase in phases}, "batch_stats": [batch]}
-    save("rest_json", "statistics", compact({"model_stats": [entry]}))
-    save("rest_json", "error", compact({"error": "unknown model 'm'"}))
 
 
 def texts():

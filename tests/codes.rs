@@ -6,12 +6,12 @@ use std::net::TcpListener;
 use parm_protocol::grpc::inference::ModelMetadataRequest;
 
 use parm_protocol::StableCode;
-use parm_transport::grpc::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
 use serde_json::json;
 use tempfile::TempDir;
 
 use crate::commands::{run, text};
 use crate::support::authority::Authority;
+use crate::support::grpc::Grpc;
 use crate::support::process::root;
 use crate::support::workspace::{files, members};
 use crate::support::{Parm, affine, http};
@@ -130,9 +130,9 @@ async fn responses_have_the_code_in_a_header() {
     assert_eq!((invalid.status, code(&invalid)), (400, None), "an invalid request has no code");
     let served = http::post(parm.http, INFER, &body(30_000_000));
     assert_eq!((served.status, code(&served)), (200, None));
-    let mut client = GrpcInferenceServiceClient::connect(format!("http://{}", parm.grpc)).await.unwrap();
+    let mut client = Grpc::connect(parm.grpc).await;
     let request = ModelMetadataRequest { name: "nothing".into(), version: String::new() };
-    let status = client.model_metadata(request).await.unwrap_err();
+    let status = client.ask(request).await.unwrap_err();
     assert_eq!(status.metadata().get("parm-error-code").unwrap(), StableCode::UnknownModel.name());
 }
 

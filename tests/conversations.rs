@@ -11,8 +11,9 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tonic::{Status, Streaming};
 
-use crate::opaque_calls::{Raw, STREAM, raw, serve};
+use crate::opaque_calls::{STREAM, raw, serve};
 use crate::support::Parm;
+use crate::support::grpc::Raw;
 
 /// The behaviour of a server's calls.
 #[derive(Clone, Copy, PartialEq)]

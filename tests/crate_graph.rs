@@ -73,7 +73,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("tokio_rustls::", &["wire/transport/src/tls"]),
     ("webpki::", &["wire/transport/src/tls"]),
     ("x509_parser::", &["wire/transport/src/tls"]),
-    ("ring::default_provider", &["wire/transport/src/tls/provider"]),
+    ("ring::default_provider", &["wire/transport/src/tls/identity"]),
     ("tract_onnx::", &["backend/src/engine/tract"]),
     ("use ort::", &["backend/src/engine/ort"]),
     ("burn::", &["training/src"]),

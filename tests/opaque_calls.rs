@@ -2,20 +2,16 @@
 
 use std::net::SocketAddr;
 
-use bytes::{Buf, BufMut};
 use parm_protocol::grpc::convert;
 use parm_protocol::grpc::inference::{
     ModelInferRequest, ModelMetadataRequest, RepositoryIndexRequest, ServerMetadataRequest,
 };
-use parm_transport::grpc::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
 use prost::Message;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
+use crate::support::grpc::{Grpc, Raw};
 use crate::support::{Parm, affine, http};
-
-type Client = GrpcInferenceServiceClient<Channel>;
 
 fn over(workers: &[&Parm], arguments: &[&str]) -> Parm {
     serve(&workers.iter().map(|worker| worker.grpc).collect::<Vec<_>>(), arguments)
@@ -32,54 +28,9 @@ pub(crate) fn serve(servers: &[SocketAddr], arguments: &[&str]) -> Parm {
     parm
 }
 
-async fn client(parm: &Parm) -> Client {
-    Client::connect(format!("http://{}", parm.grpc)).await.unwrap()
-}
-
-/// Messages as bytes.
-#[derive(Clone, Copy)]
-pub(crate) struct Raw;
-
-impl Codec for Raw {
-    type Encode = Vec<u8>;
-    type Decode = Vec<u8>;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self
-    }
-}
-
-impl Encoder for Raw {
-    type Item = Vec<u8>;
-    type Error = Status;
-
-    fn encode(&mut self, message: Vec<u8>, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        to.put_slice(&message);
-        Ok(())
-    }
-}
-
-impl Decoder for Raw {
-    type Item = Vec<u8>;
-    type Error = Status;
-
-    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Vec<u8>>, Status> {
-        Ok(Some(from.copy_to_bytes(from.remaining()).to_vec()))
-    }
-}
-
 /// A client of any method.
 pub(crate) async fn raw(parm: &Parm) -> tonic::client::Grpc<Channel> {
-    let channel = Channel::from_shared(format!("http://{}", parm.grpc)).unwrap().connect().await.unwrap();
-    let mut client = tonic::client::Grpc::new(channel);
-    client.ready().await.unwrap();
-    client
+    Grpc::connect(parm.grpc).await.0
 }
 
 pub(crate) const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
@@ -98,21 +49,21 @@ fn plain<M: Message>(answer: Result<tonic::Response<M>, Status>) -> Result<Vec<u
 
 /// Answers of one server to calls of every kind.
 async fn answers(parm: &Parm) -> Vec<Result<Vec<u8>, (Code, String)>> {
-    let mut client = client(parm).await.max_decoding_message_size(usize::MAX);
+    let mut client = Grpc::connect(parm.grpc).await;
     let unknown = || "unknown".to_owned();
     let mut answers = Vec::new();
     for rows in [1, 3, 100] {
-        answers.push(plain(client.model_infer(message(rows)).await));
+        answers.push(plain(client.ask(message(rows)).await));
     }
     let wrong = ModelInferRequest { model_name: unknown(), ..message(1) };
-    answers.push(plain(client.model_infer(wrong).await));
-    answers.push(plain(client.model_infer(ModelInferRequest::default()).await));
+    answers.push(plain(client.ask(wrong).await));
+    answers.push(plain(client.ask(ModelInferRequest::default()).await));
     for name in ["affine".to_owned(), unknown()] {
         let question = ModelMetadataRequest { name, version: String::new() };
-        answers.push(plain(client.model_metadata(question).await));
+        answers.push(plain(client.ask(question).await));
     }
-    answers.push(plain(client.server_metadata(ServerMetadataRequest {}).await));
-    answers.push(plain(client.repository_index(RepositoryIndexRequest::default()).await));
+    answers.push(plain(client.ask(ServerMetadataRequest {}).await));
+    answers.push(plain(client.ask(RepositoryIndexRequest::default()).await));
     answers
 }
 
@@ -143,10 +94,10 @@ async fn killed_worker_fails_no_call() {
     let paced = "backend.emulated={paced={input=[4],outputs=2,time_ms={kind=\"constant\",value=5.0}}}";
     let workers = [(); 2].map(|()| Parm::worker(&["--set", paced]));
     let parm = over(&workers.each_ref(), &[]);
-    let client = client(&parm).await;
+    let client = Grpc::connect(parm.grpc).await;
     let mut message = ModelInferRequest { model_name: "paced".into(), ..message(2) };
     message.inputs[0].name = "input".into();
-    let expected = plain(client.clone().model_infer(message.clone()).await).unwrap();
+    let expected = plain(client.clone().ask(message.clone()).await).unwrap();
     let calls = (0..8).map(|caller| {
         let (mut client, message) = (client.clone(), message.clone());
         let (expected, workers) = (&expected, &workers);
@@ -155,7 +106,7 @@ async fn killed_worker_fails_no_call() {
                 if (caller, number) == (0, 20) {
                     workers[0].signal("KILL");
                 }
-                let answer = plain(client.model_infer(message.clone()).await);
+                let answer = plain(client.ask(message.clone()).await);
                 assert_eq!(answer.as_ref(), Ok(expected), "call {number}");
             }
         }
@@ -167,20 +118,20 @@ async fn killed_worker_fails_no_call() {
 async fn errors_of_parm_are_statuses() {
     let worker = Parm::worker(&[]);
     let parm = over(&[&worker], &["--set", "server.max_body_bytes=100000"]);
-    let mut asking = client(&parm).await;
+    let mut asking = Grpc::connect(parm.grpc).await;
     let code = |answer: Result<_, Status>| answer.map(drop).unwrap_err().code();
-    assert_eq!(code(asking.model_infer(message(10_000)).await), Code::ResourceExhausted);
+    assert_eq!(code(asking.ask(message(10_000)).await), Code::ResourceExhausted);
     let mut hasty = tonic::Request::new(message(1));
     hasty.metadata_mut().insert("grpc-timeout", "soon".parse().unwrap());
-    assert_eq!(code(asking.model_infer(hasty).await), Code::InvalidArgument);
-    asking.model_infer(message(1)).await.unwrap();
+    assert_eq!(code(asking.ask::<ModelInferRequest>(hasty).await), Code::InvalidArgument);
+    asking.ask(message(1)).await.unwrap();
     // Servers of HTTP/1.1 get no calls.
     let url = format!("http://{}", worker.http);
     let plain = Parm::start(&["serve", "--upstream", &url]);
-    let status = client(&plain).await.model_infer(message(1)).await.unwrap_err();
+    let status = Grpc::connect(plain.grpc).await.ask(message(1)).await.unwrap_err();
     assert!(status.code() == Code::Unavailable && status.message().contains("grpc://"), "{status:?}");
     worker.signal("KILL");
-    let status = asking.model_infer(message(1)).await.unwrap_err();
+    let status = asking.ask(message(1)).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");
 }
 

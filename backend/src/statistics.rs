@@ -63,7 +63,7 @@ impl Statistics {
         self.metrics.input_us.inc_by(micros(phases.input));
         self.metrics.infer_us.inc_by(micros(phases.infer));
         self.metrics.output_us.inc_by(micros(phases.output));
-        let total = &mut self.totals.lock().total;
+        let total = &mut self.totals.lock().total.inference_stats;
         add(&mut total.success, whole);
         add(&mut total.queue, queued);
         add(&mut total.compute_input, phases.input);
@@ -73,7 +73,7 @@ impl Statistics {
 
     /// Counts a request that failed after `whole`.
     pub(crate) fn failed(&self, whole: Duration) {
-        add(&mut self.totals.lock().total.fail, whole);
+        add(&mut self.totals.lock().total.inference_stats.fail, whole);
     }
 
     pub(crate) fn report(&self, name: &str, version: &str) -> ModelStatistics {
@@ -110,9 +110,9 @@ mod tests {
         statistics.failed(ms(5));
         let report = statistics.report("m", "1");
         assert_eq!((report.inference_count, report.execution_count), (3, 2));
-        assert_eq!(report.success, DurationStatistics { count: 2, ns: 22_000_000 });
-        assert_eq!(report.queue, DurationStatistics { count: 2, ns: 10_000_000 });
-        assert_eq!(report.fail, DurationStatistics { count: 1, ns: 5_000_000 });
+        assert_eq!(report.inference_stats.success, DurationStatistics { count: 2, ns: 22_000_000 });
+        assert_eq!(report.inference_stats.queue, DurationStatistics { count: 2, ns: 10_000_000 });
+        assert_eq!(report.inference_stats.fail, DurationStatistics { count: 1, ns: 5_000_000 });
         assert_eq!(report.batch_stats.iter().map(|batch| batch.batch_size).collect::<Vec<_>>(), [1, 2]);
     }
 }

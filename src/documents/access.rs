@@ -17,7 +17,7 @@ fn security_page_lists_every_route() {
     let (_, after) = rest.split_once(END).expect("the page marks the end of its table");
     let mut table = String::from("\n| where | route | role |\n|---|---|---|\n");
     let chat = parm_backend::chat::ROUTES;
-    let tables = [REST, GRPC, chat, METRICS, parm_backend::faults::ROUTES, parm_frontend::admin::ROUTES];
+    let tables = [REST, GRPC, chat, METRICS, parm_backend::faults::ROUTES, &parm_frontend::admin::ROUTES];
     for route in tables.into_iter().flatten() {
         writeln!(table, "| {} | `{}` | {} |", place(route), words(route), route.access.name()).unwrap();
     }

@@ -112,12 +112,12 @@ async fn invalid_grpc_requests_are_rejected_and_counted() {
         let before = refused(&parm, reason);
         let mut request = message();
         fault(&mut request);
-        let status = client.model_infer(request).await.unwrap_err();
+        let status = client.ask(request).await.unwrap_err();
         assert_eq!(status.code(), code, "{what}: {status:?}");
         assert!(!status.message().is_empty(), "{what}");
         assert_eq!(refused(&parm, reason), before + 1.0, "{what} is counted once");
     }
-    client.model_infer(message()).await.unwrap();
+    client.ask(message()).await.unwrap();
 }
 
 #[tokio::test]
@@ -141,7 +141,7 @@ async fn body_over_the_limit_is_rejected() {
     let mut client = grpc(&parm).await;
     let mut large = message();
     large.raw_input_contents = vec![vec![0; 70_000].into()];
-    let status = client.model_infer(large).await.unwrap_err();
+    let status = client.ask(large).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
     assert_eq!(refused(&parm, "too_large"), 4.0);
     assert_serves(&parm, "large bodies");
@@ -157,7 +157,7 @@ async fn full_queue_rejects_at_once_with_a_retry_time() {
     let answer = http::post(parm.http, SLOW_INFER, &slow_body());
     assert_problem(&answer, 503, "a full queue");
     assert_eq!(answer.header("retry-after").as_deref(), Some("1"));
-    let status = grpc(&parm).await.model_infer(slow_message()).await.unwrap_err();
+    let status = grpc(&parm).await.ask(slow_message()).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");
     assert_eq!(status.metadata().get("grpc-retry-pushback-ms").unwrap(), "-1");
     assert_eq!(refused(&parm, "overloaded"), 2.0);
@@ -173,7 +173,7 @@ async fn missed_deadline_is_reported_and_counted() {
     let mut late = slow_message();
     let soon = InferParameter { parameter_choice: Some(ParameterChoice::Int64Param(50_000)) };
     late.parameters.insert("timeout".into(), soon);
-    let status = grpc(&parm).await.model_infer(late).await.unwrap_err();
+    let status = grpc(&parm).await.ask(late).await.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
     assert_eq!(refused(&parm, "deadline"), 2.0);
     // The deadline of the transport, sent by hand: a gRPC client would time out before the server's answer.
@@ -198,7 +198,7 @@ async fn a_model_without_an_instance_is_unavailable() {
     let answer = http::post(parm.http, INFER, good().to_string().as_bytes());
     assert_problem(&answer, 503, "no instance");
     assert!(answer.header("retry-after").is_some());
-    let status = grpc(&parm).await.model_infer(message()).await.unwrap_err();
+    let status = grpc(&parm).await.ask(message()).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");
     assert_eq!(refused(&parm, "unavailable"), 2.0);
     assert_eq!(http::get(parm.http, "/v2/models/affine/ready").status, 503);

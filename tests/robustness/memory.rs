@@ -60,7 +60,7 @@ async fn bodies_over_the_shared_budget_are_rejected() {
         assert!(answer.body_text().contains("max_bytes_in_flight"), "{}", answer.body_text());
         assert!(answer.header("retry-after").is_some(), "{}", answer.head);
     });
-    let status = client.model_infer(message).await.unwrap_err();
+    let status = client.ask(message).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     assert!(status.message().contains("max_bytes_in_flight"), "{status}");
     assert_eq!(status.metadata().get("grpc-retry-pushback-ms").unwrap(), "-1");

@@ -12,10 +12,9 @@ use std::net::{SocketAddr, TcpStream};
 
 use parm_protocol::grpc::convert;
 use parm_protocol::grpc::inference::ModelInferRequest;
-use parm_transport::grpc::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
 use serde_json::{Value, json};
-use tonic::transport::Channel;
 
+use crate::support::grpc::Grpc;
 use crate::support::process::PATIENCE;
 use crate::support::{Parm, affine, http};
 
@@ -74,8 +73,8 @@ fn assert_problem(answer: &http::Answer, status: u16, what: &str) {
     assert!(!words.is_empty(), "{what}: {}", answer.body_text());
 }
 
-async fn grpc(parm: &Parm) -> GrpcInferenceServiceClient<Channel> {
-    GrpcInferenceServiceClient::connect(format!("http://{}", parm.grpc)).await.unwrap()
+async fn grpc(parm: &Parm) -> Grpc {
+    Grpc::connect(parm.grpc).await
 }
 
 /// A request for one row of the affine model, as a message.

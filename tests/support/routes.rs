@@ -4,7 +4,7 @@ use parm_transport::keys::{GRPC, METRICS, REST, Route};
 
 /// The routes of `parm serve`.
 pub fn of_a_frontend() -> impl Iterator<Item = &'static Route> {
-    [REST, GRPC, METRICS, parm_frontend::admin::ROUTES].into_iter().flatten()
+    [REST, GRPC, METRICS, &parm_frontend::admin::ROUTES].into_iter().flatten()
 }
 
 /// The routes of `parm worker --faults --emulate-chat NAME`.

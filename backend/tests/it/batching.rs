@@ -32,7 +32,10 @@ async fn batched_requests_get_their_own_rows() {
     assert_eq!(values(&two.await.unwrap().unwrap()), [3., 4., 5., 6.]);
     let statistics = &served.worker.statistics(Some(&ModelRef::latest("m"))).unwrap()[0];
     let sizes: Vec<_> = statistics.batch_stats.iter().map(|batch| batch.batch_size).collect();
-    assert_eq!((sizes, statistics.execution_count, statistics.success.count), (vec![1, 3], 2, 3));
+    assert_eq!(
+        (sizes, statistics.execution_count, statistics.inference_stats.success.count),
+        (vec![1, 3], 2, 3)
+    );
 }
 
 #[tokio::test]

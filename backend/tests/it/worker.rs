@@ -110,7 +110,7 @@ async fn statistics_and_metrics_count_requests_rows_and_executions() {
     assert!(matches!(served.infer(request(&[0.; 4])).await, Err(Refusal::Internal { .. })));
     let statistics = &served.worker.statistics(Some(&ModelRef::latest("m"))).unwrap()[0];
     assert_eq!((statistics.inference_count, statistics.execution_count), (3, 2));
-    assert_eq!((statistics.success.count, statistics.fail.count), (2, 1));
+    assert_eq!((statistics.inference_stats.success.count, statistics.inference_stats.fail.count), (2, 1));
     assert_eq!(served.metric("nv_inference_count"), 3.0);
     assert_eq!(served.metric("nv_inference_exec_count"), 2.0);
     assert_eq!(served.metric("nv_inference_request_success"), 2.0);

@@ -1,7 +1,15 @@
-//! The routes of the admin address and the access that each requires.
+//! The routes of the admin address: what answers each, and the access that each requires.
 
+use std::sync::LazyLock;
+
+use axum::Router;
+use axum::handler::Handler;
 use axum::http::Method;
+use axum::routing::{MethodFilter, on};
 use parm_transport::keys::{Access, Route};
+
+use super::{instances, page, queries, recording, settings, shares, stream};
+use crate::serve::Frontend;
 
 const GET: Method = Method::GET;
 const POST: Method = Method::POST;
@@ -9,47 +17,59 @@ const PATCH: Method = Method::PATCH;
 const DELETE: Method = Method::DELETE;
 
 /// Every route; a request without a row is not served.
-pub static ROUTES: &[Route] = &[
-    Route::admin(GET, "/", Access::Everyone),
-    Route::admin(GET, "/page/{name}", Access::Everyone),
-    Route::admin(GET, "/admin/v1/instances", Access::Read),
-    Route::admin(POST, "/admin/v1/instances", Access::Control),
-    Route::admin(GET, "/admin/v1/instances/{number}", Access::Read),
-    Route::admin(DELETE, "/admin/v1/instances/{number}", Access::Control),
-    Route::admin(POST, "/admin/v1/instances/{number}/{order}", Access::Control),
-    Route::admin(GET, "/admin/v1/queries", Access::Read),
-    Route::admin(GET, "/admin/v1/queries/{id}", Access::Read),
-    Route::admin(GET, "/admin/v1/recording", Access::Read),
-    Route::admin(GET, "/admin/v1/shares", Access::Read),
-    Route::admin(GET, "/admin/v1/stream", Access::Read),
-    Route::admin(GET, "/admin/v1/settings", Access::Read),
-    Route::admin(PATCH, "/admin/v1/settings", Access::Control),
-    Route::admin(GET, "/admin/v1/settings/{model}", Access::Read),
-    Route::admin(PATCH, "/admin/v1/settings/{model}", Access::Control),
-    Route::admin(DELETE, "/admin/v1/settings/{model}", Access::Control),
-];
+pub static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| [pages().rows, api().rows].concat());
 
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
+/// A router under construction, and its rows.
+pub(super) struct Routes {
+    pub(super) router: Router<Frontend>,
+    rows: Vec<Route>,
+}
 
-    use parm_transport::keys;
-
-    use super::super::Api;
-    use super::*;
-
-    #[test]
-    fn routes_are_those_of_the_router() {
-        let served = Api::served().into_iter().map(|(method, path)| (method.to_string(), path));
-        let table: BTreeSet<_> = ROUTES.iter().map(|route| (route.method.to_string(), route.path)).collect();
-        assert_eq!(served.collect::<BTreeSet<_>>(), table, "ROUTES has a row for every route and no others");
+impl Routes {
+    fn new() -> Self {
+        Self { router: Router::new(), rows: Vec::new() }
     }
 
-    #[test]
-    fn every_row_is_found_before_rows_with_braces() {
-        for route in ROUTES {
-            let found = keys::find(ROUTES, &route.method, route.path).map(|found| found.path);
-            assert_eq!(found, Some(route.path), "an earlier row hides this one");
-        }
+    fn on<T: 'static>(
+        mut self,
+        method: Method,
+        path: &'static str,
+        access: Access,
+        handler: impl Handler<T, Frontend>,
+    ) -> Self {
+        let filter = MethodFilter::try_from(method.clone()).expect("routes are for ordinary methods");
+        self.router = self.router.route(path, on(filter, handler));
+        self.rows.push(Route::admin(method, path, access));
+        self
     }
+}
+
+/// Routes without data.
+pub(super) fn pages() -> Routes {
+    Routes::new().on(GET, "/", Access::Everyone, page::index).on(
+        GET,
+        "/page/{name}",
+        Access::Everyone,
+        page::file,
+    )
+}
+
+/// Routes without braces stand before routes with them.
+pub(super) fn api() -> Routes {
+    Routes::new()
+        .on(GET, "/admin/v1/instances", Access::Read, instances::list)
+        .on(POST, "/admin/v1/instances", Access::Control, instances::add)
+        .on(GET, "/admin/v1/instances/{number}", Access::Read, instances::show)
+        .on(DELETE, "/admin/v1/instances/{number}", Access::Control, instances::remove)
+        .on(POST, "/admin/v1/instances/{number}/{order}", Access::Control, instances::order)
+        .on(GET, "/admin/v1/queries", Access::Read, queries::list)
+        .on(GET, "/admin/v1/queries/{id}", Access::Read, queries::show)
+        .on(GET, "/admin/v1/recording", Access::Read, recording::stream)
+        .on(GET, "/admin/v1/shares", Access::Read, shares::show)
+        .on(GET, "/admin/v1/stream", Access::Read, stream::watch)
+        .on(GET, "/admin/v1/settings", Access::Read, settings::show)
+        .on(PATCH, "/admin/v1/settings", Access::Control, settings::change)
+        .on(GET, "/admin/v1/settings/{model}", Access::Read, settings::show_model)
+        .on(PATCH, "/admin/v1/settings/{model}", Access::Control, settings::change_model)
+        .on(DELETE, "/admin/v1/settings/{model}", Access::Control, settings::forget_model)
 }

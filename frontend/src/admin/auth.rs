@@ -52,13 +52,13 @@ impl Gate {
 /// Admits a request if its route exists and the caller's role allows it, per the table of routes.
 pub(super) async fn check(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
     let (method, path) = (request.method(), request.uri().path());
-    let access = keys::find(ROUTES, method, path).map(|route| route.access);
+    let access = keys::find(&ROUTES, method, path).map(|route| route.access);
     let visit = match gate.admit(request.headers(), access.unwrap_or(Access::AnyKey)) {
         Ok(visit) => visit,
         Err(error) => return Refusal::from(error).into_response(),
     };
     if access.is_none() {
-        return match keys::methods(ROUTES, path).next() {
+        return match keys::methods(&ROUTES, path).next() {
             None => unknown_path(request.uri()).into_response(),
             Some(_) => wrong_method(method, request.uri()).into_response(),
         };

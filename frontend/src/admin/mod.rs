@@ -24,15 +24,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::DefaultBodyLimit;
+use axum::http::HeaderValue;
 use axum::http::header::CACHE_CONTROL;
-use axum::http::{HeaderValue, Method};
 use axum::middleware::{from_fn_with_state, map_request, map_response};
 use axum::response::Response;
 use axum::{Extension, Router};
 use parm_transport::client::Token;
 use parm_transport::keys::Keys;
-use parm_transport::listening::{ConnectionLimits, Listener, OPERATOR_CONNECTIONS, Room, Routed, Station};
-use parm_transport::server::Routes;
+use parm_transport::listening::{ConnectionLimits, Listener, OPERATOR_CONNECTIONS, Room, Station};
 use parm_transport::tls::{Spoken, Tls};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -129,52 +128,19 @@ impl Api {
         let files = FollowedFiles { keys: self.keys.clone(), tls: self.tls.clone() };
         let hosts = Arc::<[String]>::from(self.frontend.core.config.admin.hosts.clone());
         let gate = self.gate();
-        let api = api()
-            .router()
+        let api = access::api()
+            .router
             .layer(map_response(uncached))
             .layer(map_request(body::in_time))
             .layer(Extension(files));
         let api = api.layer(DefaultBodyLimit::max(MAX_BODY));
-        page()
-            .router()
+        access::pages()
+            .router
             .merge(api)
             .layer(from_fn_with_state(gate, auth::check))
             .layer(from_fn_with_state(hosts, origin::check))
             .with_state(self.frontend)
     }
-
-    /// Every route; [`ROUTES`] has the access that each requires.
-    pub fn served() -> Vec<(Method, &'static str)> {
-        [page().served(), api().served()].concat()
-    }
-}
-
-/// Routes without data.
-fn page() -> Routes<Frontend> {
-    Routes::default().on(Method::GET, "/", page::index).on(Method::GET, "/page/{name}", page::file)
-}
-
-fn api() -> Routes<Frontend> {
-    const GET: Method = Method::GET;
-    const POST: Method = Method::POST;
-    const PATCH: Method = Method::PATCH;
-    const DELETE: Method = Method::DELETE;
-    Routes::default()
-        .on(GET, "/admin/v1/instances", instances::list)
-        .on(POST, "/admin/v1/instances", instances::add)
-        .on(GET, "/admin/v1/instances/{number}", instances::show)
-        .on(DELETE, "/admin/v1/instances/{number}", instances::remove)
-        .on(POST, "/admin/v1/instances/{number}/{order}", instances::order)
-        .on(GET, "/admin/v1/queries", queries::list)
-        .on(GET, "/admin/v1/queries/{id}", queries::show)
-        .on(GET, "/admin/v1/recording", recording::stream)
-        .on(GET, "/admin/v1/shares", shares::show)
-        .on(GET, "/admin/v1/stream", stream::watch)
-        .on(GET, "/admin/v1/settings", settings::show)
-        .on(PATCH, "/admin/v1/settings", settings::change)
-        .on(GET, "/admin/v1/settings/{model}", settings::show_model)
-        .on(PATCH, "/admin/v1/settings/{model}", settings::change_model)
-        .on(DELETE, "/admin/v1/settings/{model}", settings::forget_model)
 }
 
 /// Prevents caching: responses show the current state.
@@ -191,6 +157,6 @@ impl Bound {
 
     /// Serves until `shutdown` completes, then lets requests in progress finish for a few seconds.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) {
-        self.station.serve(Routed(self.router), shutdown).await;
+        self.station.serve(self.router, shutdown).await;
     }
 }

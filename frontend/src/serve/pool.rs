@@ -10,7 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use parm_protocol::validate::has_batch_dimension;
 use parm_protocol::{
     BatchStatistics, Code, DataType, DurationStatistics, Error, ModelConfig, ModelMetadata, ModelRef,
-    ModelStatistics, NamedTensor, Padding, RequestedOutput, Rows, TensorMetadata,
+    ModelStatistics, NamedTensor, Padding, RequestStatistics, RequestedOutput, Rows, TensorMetadata,
 };
 use parm_settings::{BatchSize, PolicyKind, PoolSettings};
 
@@ -387,15 +387,17 @@ impl Pool {
             last_inference_ms: tally.last_ms.load(Ordering::Relaxed),
             inference_count: metrics.inferences.count(),
             execution_count: metrics.executions.count(),
-            success: microseconds(metrics.request_time.count(), metrics.success.count()),
-            fail: DurationStatistics {
-                count: tally.failed.load(Ordering::Relaxed),
-                ns: tally.failed_ns.load(Ordering::Relaxed),
+            inference_stats: RequestStatistics {
+                success: microseconds(metrics.request_time.count(), metrics.success.count()),
+                fail: DurationStatistics {
+                    count: tally.failed.load(Ordering::Relaxed),
+                    ns: tally.failed_ns.load(Ordering::Relaxed),
+                },
+                queue: microseconds(metrics.queue_time.count(), tally.queries.load(Ordering::Relaxed)),
+                compute_infer: microseconds(metrics.compute_time.count(), metrics.executions.count()),
+                ..RequestStatistics::default()
             },
-            queue: microseconds(metrics.queue_time.count(), tally.queries.load(Ordering::Relaxed)),
-            compute_infer: microseconds(metrics.compute_time.count(), metrics.executions.count()),
             batch_stats: tally.by_size.lock().iter().map(batch).collect(),
-            ..ModelStatistics::default()
         }
     }
 }

@@ -45,7 +45,10 @@ async fn requests_that_wait_share_a_batch_and_get_their_own_rows() {
     assert_eq!(column(&two.await.unwrap().unwrap()), [6.0, 8.0]);
     assert_eq!(instance.batches(), [1, 2, 1], "two, as only the time of one row is known");
     let statistics = frontend.statistics(Some(&ModelRef::latest("double"))).unwrap().remove(0);
-    assert_eq!((statistics.inference_count, statistics.execution_count, statistics.success.count), (4, 3, 3));
+    assert_eq!(
+        (statistics.inference_count, statistics.execution_count, statistics.inference_stats.success.count),
+        (4, 3, 3)
+    );
     let sizes: Vec<_> =
         statistics.batch_stats.iter().map(|size| (size.batch_size, size.compute_infer.count)).collect();
     assert_eq!(sizes, [(1, 2), (2, 1)]);

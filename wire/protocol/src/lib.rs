@@ -37,7 +37,7 @@ pub use error::{Code, Error};
 pub use infer::{InferRequest, InferResponse, ModelRef, NamedTensor, RequestedOutput};
 pub use metadata::{
     BatchStatistics, DurationStatistics, ModelConfig, ModelConfigTensor, ModelIndex, ModelMetadata,
-    ModelParameter, ModelStatistics, ServerMetadata, TensorMetadata,
+    ModelParameter, ModelStatistics, RequestStatistics, ServerMetadata, TensorMetadata,
 };
 pub use opaque::{
     Broken, FailedAnswer, OpaqueAnswer, OpaqueBody, OpaqueRequest, RestOfBody, grpc_status, has_message,

@@ -1,7 +1,9 @@
-//! Metadata of servers and models. The serde shapes are the protocol's REST shapes.
+//! Metadata of servers and models. The shapes of serde are those of the protocol over REST, and those of prost are its messages of
+//! gRPC.
 
 use std::collections::BTreeMap;
 
+use prost::Message;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::Place;
@@ -22,30 +24,38 @@ pub struct ServerMetadata {
 }
 
 /// A tensor of a model; -1 marks a dimension that varies.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Message, Serialize, Deserialize)]
 pub struct TensorMetadata {
     /// The tensor's name.
+    #[prost(string, tag = "1")]
     pub name: String,
     /// The protocol's datatype name.
+    #[prost(string, tag = "2")]
     pub datatype: String,
     /// Dimensions, the batch first if the model has one.
+    #[prost(int64, repeated, tag = "3")]
     pub shape: Vec<i64>,
 }
 
 /// `GET /v2/models/M`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Message, Serialize, Deserialize)]
 pub struct ModelMetadata {
     /// The model's name.
+    #[prost(string, tag = "1")]
     pub name: String,
     /// Versions that are ready.
     #[serde(default, deserialize_with = "or_default")]
+    #[prost(string, repeated, tag = "2")]
     pub versions: Vec<String>,
     /// Platform, such as `onnx_tract`.
     #[serde(default, deserialize_with = "or_default")]
+    #[prost(string, tag = "3")]
     pub platform: String,
     /// Inputs.
+    #[prost(message, repeated, tag = "4")]
     pub inputs: Vec<TensorMetadata>,
     /// Outputs.
+    #[prost(message, repeated, tag = "5")]
     pub outputs: Vec<TensorMetadata>,
 }
 
@@ -108,70 +118,101 @@ fn in_tritons_form<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String
 }
 
 /// A count and a total duration.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Message, Serialize)]
 pub struct DurationStatistics {
     /// Events.
+    #[prost(uint64, tag = "1")]
     pub count: u64,
     /// Nanoseconds over all events.
+    #[prost(uint64, tag = "2")]
     pub ns: u64,
 }
 
 /// Statistics of the executions of one batch size.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Message, Serialize)]
 pub struct BatchStatistics {
     /// Rows in a batch.
+    #[prost(uint64, tag = "1")]
     pub batch_size: u64,
     /// Time spent preparing inputs.
+    #[prost(message, required, tag = "2")]
     pub compute_input: DurationStatistics,
     /// Time spent in the model.
+    #[prost(message, required, tag = "3")]
     pub compute_infer: DurationStatistics,
     /// Time spent extracting outputs.
+    #[prost(message, required, tag = "4")]
     pub compute_output: DurationStatistics,
 }
 
-/// `GET /v2/models/M/stats`, one entry.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ModelStatistics {
-    /// The model's name.
-    pub name: String,
-    /// The version.
-    pub version: String,
-    /// Milliseconds since the epoch of the last inference; 0 before the first.
-    pub last_inference_ms: u64,
-    /// Rows inferred.
-    pub inference_count: u64,
-    /// Batches executed.
-    pub execution_count: u64,
+/// The durations of a model's requests.
+#[derive(Clone, Copy, PartialEq, Eq, Message, Serialize)]
+pub struct RequestStatistics {
     /// Requests answered.
+    #[prost(message, required, tag = "1")]
     pub success: DurationStatistics,
     /// Requests failed.
+    #[prost(message, required, tag = "2")]
     pub fail: DurationStatistics,
     /// Waiting.
+    #[prost(message, required, tag = "3")]
     pub queue: DurationStatistics,
     /// Preparing inputs.
+    #[prost(message, required, tag = "4")]
     pub compute_input: DurationStatistics,
     /// In the model.
+    #[prost(message, required, tag = "5")]
     pub compute_infer: DurationStatistics,
     /// Extracting outputs.
+    #[prost(message, required, tag = "6")]
     pub compute_output: DurationStatistics,
+}
+
+/// `GET /v2/models/M/stats`, one entry, as Triton's clients read it.
+#[derive(Clone, PartialEq, Eq, Message, Serialize)]
+pub struct ModelStatistics {
+    /// The model's name.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// The version.
+    #[prost(string, tag = "2")]
+    pub version: String,
+    /// Milliseconds since the epoch of the last inference; 0 before the first.
+    #[serde(rename = "last_inference")]
+    #[prost(uint64, tag = "3")]
+    pub last_inference_ms: u64,
+    /// Rows inferred.
+    #[prost(uint64, tag = "4")]
+    pub inference_count: u64,
+    /// Batches executed.
+    #[prost(uint64, tag = "5")]
+    pub execution_count: u64,
+    /// Durations.
+    #[prost(message, required, tag = "6")]
+    pub inference_stats: RequestStatistics,
     /// Statistics by batch size.
+    #[prost(message, repeated, tag = "7")]
     pub batch_stats: Vec<BatchStatistics>,
 }
 
 /// `POST /v2/repository/index`, one entry.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Message, Serialize, Deserialize)]
 pub struct ModelIndex {
     /// The model's name.
+    #[prost(string, tag = "1")]
     pub name: String,
     /// The version.
     #[serde(default, deserialize_with = "or_default")]
+    #[prost(string, tag = "2")]
     pub version: String,
     /// `READY`, `LOADING`, `UNAVAILABLE`; empty if the server does not state it, as Triton for a model that was never
     /// loaded.
     #[serde(default, deserialize_with = "or_default")]
+    #[prost(string, tag = "3")]
     pub state: String,
     /// Why it is not ready.
     #[serde(default, deserialize_with = "or_default")]
+    #[prost(string, tag = "4")]
     pub reason: String,
 }
 

@@ -19,12 +19,19 @@ fn generated_code_is_what_the_proto_says() {
     let mut bare = descriptors.clone();
     bare.file.iter_mut().for_each(|file| file.source_code_info = None);
     fs::write(fresh.path().join("inference.bin"), bare.encode_to_vec()).unwrap();
-    // Messages only: the crate `transport` has the client.
+    // Messages only: the crate `transport` has the methods.
     tonic_prost_build::configure()
         .build_server(false)
         .build_client(false)
         .bytes(".")
         .btree_map(".")
+        // Types that REST has as well.
+        .extern_path(".inference.StatisticDuration", "crate::DurationStatistics")
+        .extern_path(".inference.InferStatistics", "crate::RequestStatistics")
+        .extern_path(".inference.InferBatchStatistics", "crate::BatchStatistics")
+        .extern_path(".inference.ModelStatistics", "crate::ModelStatistics")
+        .extern_path(".inference.ModelMetadataResponse", "crate::ModelMetadata")
+        .extern_path(".inference.RepositoryIndexResponse.ModelIndex", "crate::ModelIndex")
         .emit_rerun_if_changed(false)
         .out_dir(fresh.path())
         .compile_fds(descriptors)

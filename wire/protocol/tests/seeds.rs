@@ -9,7 +9,7 @@ use bytes::Bytes;
 use parm_protocol::grpc::convert;
 use parm_protocol::grpc::inference::{ModelInferRequest, ModelInferResponse};
 use parm_protocol::rest;
-use parm_protocol::{Code, Error, ModelRef};
+use parm_protocol::{Error, ModelRef};
 use prost::Message;
 
 fn each(target: &str, check: impl Fn(&str, Bytes)) {
@@ -34,12 +34,6 @@ fn response(json: Option<usize>, body: Bytes) -> Result<usize, Error> {
 #[test]
 fn every_json_seed_decodes() {
     each("rest_json", |name, body| match name {
-        "statistics" => assert_eq!(rest::decode_statistics(&body).map(|entries| entries.len()), Ok(1)),
-        "error" => {
-            let message = "unknown model 'm'".to_string();
-            let expected = Error::Remote { code: Code::NotFound, message };
-            assert_eq!(rest::decode_error(Code::NotFound, &body), expected);
-        }
         "response" => assert_eq!(response(None, body), Ok(14)),
         "request" => assert_eq!(request(None, body), Ok(14)),
         _ => assert!(request(None, body).is_ok_and(|inputs| inputs > 0), "{name}"),

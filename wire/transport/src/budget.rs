@@ -10,7 +10,7 @@
 //! it, so slow clients are bounded too.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -34,7 +34,7 @@ impl Budget {
 
     /// An empty share, for one request.
     pub(crate) fn share(self: &Arc<Self>) -> Arc<Share> {
-        Arc::new(Share { budget: self.clone(), held: AtomicUsize::new(0), refused: AtomicBool::new(false) })
+        Arc::new(Share { budget: self.clone(), held: AtomicUsize::new(0) })
     }
 
     #[cfg(test)]
@@ -45,16 +45,14 @@ impl Budget {
     fn take(&self, bytes: usize) -> Result<(), Error> {
         let room = |held: usize| held.checked_add(bytes).filter(|&sum| sum <= self.limit);
         let taken = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room);
-        taken.map(|_| ()).map_err(|held| self.refusal(held))
-    }
-
-    fn refusal(&self, held: usize) -> Error {
-        let message = format!(
-            "requests and answers in progress hold {held} of the {} bytes of this server's budget: try again later, \
-             or raise server.max_bytes_in_flight",
-            self.limit
-        );
-        Error::Overloaded { message, retry_after: RETRY_AFTER }
+        taken.map(drop).map_err(|held| {
+            let message = format!(
+                "requests and answers in progress hold {held} of the {} bytes of this server's budget: try again later, \
+                 or raise server.max_bytes_in_flight",
+                self.limit
+            );
+            Error::Overloaded { message, retry_after: RETRY_AFTER }
+        })
     }
 }
 
@@ -63,22 +61,14 @@ impl Budget {
 pub(crate) struct Share {
     budget: Arc<Budget>,
     held: AtomicUsize,
-    refused: AtomicBool,
 }
 
 impl Share {
     /// Adds bytes, or adds none and fails.
     pub(crate) fn grow(&self, bytes: usize) -> Result<(), Error> {
-        match self.budget.take(bytes) {
-            Ok(()) => {
-                self.held.fetch_add(bytes, Ordering::Relaxed);
-                Ok(())
-            }
-            Err(error) => {
-                self.refused.store(true, Ordering::Relaxed);
-                Err(error)
-            }
-        }
+        self.budget.take(bytes)?;
+        self.held.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Grows to at least so many bytes, or stays unchanged and fails.
@@ -99,12 +89,6 @@ impl Share {
         self.budget.held.fetch_add(bytes.len(), Ordering::Relaxed);
         self.budget.held.fetch_sub(before, Ordering::Relaxed);
         Bytes::from_owner(HeldBytes { bytes, _share: self })
-    }
-
-    /// The error of a share that failed to grow, for a later stage.
-    pub(crate) fn refusal(&self) -> Option<Error> {
-        let refused = self.refused.load(Ordering::Relaxed);
-        refused.then(|| self.budget.refusal(self.budget.held.load(Ordering::Relaxed)))
     }
 }
 
@@ -135,11 +119,9 @@ mod tests {
         let (first, second) = (budget.share(), budget.share());
         first.grow(6).unwrap();
         second.grow(4).unwrap();
-        assert_eq!((first.refusal(), second.refusal()), (None, None));
         let refused = second.grow(1).unwrap_err();
         assert!(refused.to_string().contains("hold 10 of the 10 bytes"), "{refused}");
         assert!(refused.to_string().contains("server.max_bytes_in_flight"), "{refused}");
-        assert_eq!(second.refusal(), Some(refused));
         drop(second);
         first.grow(4).unwrap();
         drop(first);

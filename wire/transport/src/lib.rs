@@ -13,6 +13,7 @@ pub mod frames;
 pub mod grpc;
 pub mod keys;
 pub mod listening;
+mod routes;
 #[cfg(test)]
 mod scripted;
 pub mod server;

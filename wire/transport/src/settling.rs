@@ -1,7 +1,14 @@
-//! Accepts a polled value only after two identical reads.
+//! Follows files: accepts what was read from them only after two identical reads.
 //!
 //! A writer may truncate a file first, or write several files one after another. A read in between sees a state that
 //! the writer never intended.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+/// Interval between two reads of files that are followed.
+const EVERY: Duration = Duration::from_secs(1);
 
 /// The accepted value, and the value of the last read.
 #[derive(Debug)]
@@ -37,6 +44,30 @@ impl<T: Clone + PartialEq> Settling<T> {
     /// Accepts a value without a read.
     pub fn believe(&mut self, known: T) {
         self.believed = Some(known);
+    }
+}
+
+/// Reads files every second until `ended`, and shows each content with whether it was accepted now and not before. `print` is the
+/// part that is compared, and `known` that of the files as the process began with them.
+pub(crate) async fn follow<T, P>(
+    known: Option<P>,
+    read: impl Fn() -> T + Clone + Send + 'static,
+    print: impl Fn(&T) -> P,
+    mut look: impl FnMut(T, bool),
+    ended: CancellationToken,
+) where
+    T: Send + 'static,
+    P: Clone + PartialEq,
+{
+    let mut settling = Settling { believed: known, last: None };
+    loop {
+        if let Ok(read) = tokio::task::spawn_blocking(read.clone()).await {
+            let changed = settling.look(print(&read));
+            look(read, changed);
+        }
+        if ended.run_until_cancelled(tokio::time::sleep(EVERY)).await.is_none() {
+            return;
+        }
     }
 }
 

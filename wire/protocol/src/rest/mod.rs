@@ -14,12 +14,10 @@ mod parameters;
 mod problem;
 pub mod request;
 pub mod response;
-mod statistics;
 mod tensor;
 
 pub use body::Encoded;
-pub use problem::{decode as decode_error, encode as encode_error, shorten};
-pub use statistics::{decode as decode_statistics, encode as encode_statistics};
+pub use problem::{encode as encode_error, shorten};
 
 /// The header with the length of the JSON in bytes, in the lower case that HTTP/2 requires.
 pub const HEADER_LENGTH: &str = "inference-header-content-length";

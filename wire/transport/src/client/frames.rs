@@ -13,7 +13,7 @@ use parm_grants::Order;
 use parm_protocol::client::{BoxFuture, CallContext, Client};
 use parm_protocol::fleet::Watcher;
 
-use super::http::Upgrade;
+use super::http1::Upgraded;
 
 use parm_protocol::{
     Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, ServerMetadata,
@@ -108,10 +108,10 @@ impl Frames {
             Err(Error::Transport { peer: self.peer().into(), message })
         })?;
         match upgrade {
-            Upgrade::Agreed { headers, socket, already_read } => {
+            Ok(Upgraded { headers, socket, already_read }) => {
                 Ok((Negotiated::from_headers(&headers), socket, already_read))
             }
-            Upgrade::Refused(status, body) => Err(match status.as_u16() {
+            Err((status, body)) => Err(match status.as_u16() {
                 404 | 405 | 426 | 501 => Error::Unimplemented { what: PROTOCOL.into() },
                 _ => status::from_http(status, false, &body, "the upgrade to frames"),
             }),

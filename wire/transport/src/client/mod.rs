@@ -45,8 +45,12 @@ mod endpoint;
 mod frames;
 mod grpc;
 mod http;
+mod http1;
+mod http2;
 mod inquiry;
 mod lines;
+mod pool;
+mod posts;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -59,9 +63,10 @@ pub use self::config::{Config, Prefer, Tensors, UpstreamConfig};
 pub use self::endpoint::{DialAddress, Endpoint, Scheme};
 pub use self::frames::Frames;
 pub use self::grpc::Grpc;
-pub use self::http::{Arriving, Http, Posts};
+pub use self::http::Http;
 pub use self::inquiry::{Hearing, Inquiry, Pipe};
 pub use self::lines::Lines;
+pub use self::posts::{Arriving, Posts};
 pub use self::token::Token;
 pub use self::upstream::{ROUTE, Upstream};
 
@@ -78,9 +83,9 @@ pub fn connect(endpoint: &Endpoint, config: &Config) -> Result<Arc<dyn Client>, 
     let http = || Http::new(dialer.clone(), config);
     let frames = || Ok::<_, Error>(Frames::new(http()?, config.clone()));
     Ok(match (endpoint.scheme, config.transport) {
-        (Scheme::Grpc, _) => Arc::new(Grpc::new(&dialer, config)?),
-        (Scheme::Upstream, _) => Arc::new(Upstream::new(dialer, config)?),
-        (Scheme::UpstreamHttp2, _) => Arc::new(Upstream::over_http2(dialer, config)?),
+        (Scheme::Grpc, _) => Arc::new(Grpc::new(dialer, config)?),
+        (Scheme::Upstream, _) => Arc::new(Upstream::new(dialer, config, false)?),
+        (Scheme::UpstreamHttp2, _) => Arc::new(Upstream::new(dialer, config, true)?),
         (Scheme::Frames, _) => Arc::new(frames()?),
         (Scheme::Http, Prefer::Http) => Arc::new(http()?),
         (Scheme::Http, Prefer::Auto) => Arc::new(Auto::new(http()?, frames()?)),

@@ -35,25 +35,21 @@ fn code(status: StatusCode, sheds: bool) -> Code {
 /// error body, which only the protocol's own endpoints send.
 /// `asked` is the method and path.
 pub(super) fn from_http(status: StatusCode, sheds: bool, body: &[u8], asked: &str) -> Error {
+    #[derive(serde::Deserialize)]
+    struct Own {
+        error: String,
+    }
     let code = code(status, sheds);
-    match message(body) {
-        Some(message) => remote(code, message),
-        None if code == Code::NotFound => {
+    match serde_json::from_slice::<Own>(body) {
+        Ok(own) => remote(code, own.error),
+        Err(_) if code == Code::NotFound => {
             Error::Unimplemented { what: format!("{asked}: it answered {}", status.as_u16()) }
         }
-        None => {
+        Err(_) => {
             let shown: String = String::from_utf8_lossy(body).chars().take(200).collect();
             Error::Remote { code, message: format!("the server answered {status}: {}", shown.trim()) }
         }
     }
-}
-
-fn message(body: &[u8]) -> Option<String> {
-    #[derive(serde::Deserialize)]
-    struct Body {
-        error: String,
-    }
-    serde_json::from_slice::<Body>(body).ok().map(|body| body.error)
 }
 
 /// The error of a whole answer that breaks the protocol. The server responded, so its connection is not to blame, but its
@@ -62,13 +58,9 @@ pub(super) fn unreadable(peer: &str, error: &Error) -> Error {
     Error::Remote { code: Code::Internal, message: format!("{peer}: unreadable answer: {error}") }
 }
 
-/// The error of a gRPC status from `peer`.
-pub(super) fn from_grpc(status: &tonic::Status, peer: &str) -> Error {
+/// The error of a gRPC status.
+pub(super) fn from_grpc(status: &tonic::Status) -> Error {
     use tonic::Code as Grpc;
-    // A status that tonic made for a broken connection carries the cause.
-    if let Some(source) = std::error::Error::source(status) {
-        return broken(source, peer);
-    }
     let code = match status.code() {
         Grpc::NotFound => Code::NotFound,
         Grpc::InvalidArgument | Grpc::OutOfRange | Grpc::AlreadyExists => Code::InvalidArgument,
@@ -91,46 +83,6 @@ pub(super) fn from_grpc(status: &tonic::Status, peer: &str) -> Error {
 fn remote(code: Code, mut message: String) -> Error {
     shorten(&mut message);
     Error::Remote { code, message }
-}
-
-/// Whether a request met a closing connection and was certainly not read by its server: then it may be sent again on
-/// another.
-pub(super) fn was_not_read(status: &tonic::Status) -> bool {
-    std::error::Error::source(status).is_some_and(is_unread)
-}
-
-/// [`was_not_read`] of the error of an HTTP/2 connection.
-pub(super) fn is_unread(error: &(dyn std::error::Error + 'static)) -> bool {
-    let mut links = std::iter::successors(Some(error), |link| link.source());
-    links.any(|link| {
-        let left = link.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled);
-        let refused = link.downcast_ref::<h2::Error>().is_some_and(|error| {
-            // The request came after the last stream in the server's GOAWAY.
-            error.is_remote()
-                && match error.reason() {
-                    Some(h2::Reason::REFUSED_STREAM) => true,
-                    Some(h2::Reason::NO_ERROR) => error.is_go_away(),
-                    _ => false,
-                }
-        });
-        left || refused
-    })
-}
-
-/// The connection failed, which the innermost error explains, or broke, or timed out.
-fn broken(mut error: &(dyn std::error::Error + 'static), peer: &str) -> Error {
-    loop {
-        if let Some(ours) = error.downcast_ref::<Error>() {
-            return ours.clone();
-        }
-        if error.is::<tonic::TimeoutExpired>() {
-            return Error::Remote { code: Code::DeadlineExceeded, message: "the deadline passed".into() };
-        }
-        match error.source() {
-            Some(source) => error = source,
-            None => return Error::Transport { peer: peer.into(), message: error.to_string() },
-        }
-    }
 }
 
 #[cfg(test)]
@@ -169,7 +121,7 @@ mod tests {
         for error in [
             from_http(StatusCode::INTERNAL_SERVER_ERROR, false, body.as_bytes(), ""),
             from_http(StatusCode::INTERNAL_SERVER_ERROR, false, &body.as_bytes()[1..], ""),
-            from_grpc(&status, "s"),
+            from_grpc(&status),
         ] {
             assert!(error.to_string().len() < 3000, "{} bytes", error.to_string().len());
         }

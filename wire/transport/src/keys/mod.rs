@@ -21,11 +21,8 @@ mod caller;
 mod credential;
 mod digest;
 mod file;
-mod follow;
 mod limit;
 mod ring;
-mod route;
-mod table;
 #[cfg(test)]
 mod tests;
 
@@ -35,5 +32,5 @@ pub use digest::{Digest, Secret};
 pub use file::{Digests, Entry, KeyFile};
 pub use http::Method;
 pub use ring::Keys;
-pub use route::{Route, Surface, find, methods};
-pub use table::{GRPC, METRICS, REST};
+
+pub use crate::routes::{GRPC, METRICS, REST, Route, Surface, find, methods};

@@ -8,11 +8,13 @@ use std::sync::Arc;
 use http::HeaderMap;
 use parking_lot::RwLock;
 use parm_protocol::{Error, StableCode};
+use tokio_util::sync::CancellationToken;
 
 use super::caller::{Caller, Visit};
 use super::limit::Limit;
 use super::{Access, Digest, Entry, KeyFile, Role, credential};
 use crate::FileFault;
+use crate::settling::follow;
 
 /// The keys of a server; cheap to clone. Whether keys are required is decided at the start: no change of the file can
 /// open a server.
@@ -67,11 +69,6 @@ impl Keys {
         self.0.is_some()
     }
 
-    /// The file of the keys.
-    pub(super) fn file(&self) -> Option<&Path> {
-        self.0.as_ref()?.file.as_deref()
-    }
-
     /// Returns the fault of the file now, if it was changed and cannot be used.
     pub fn fault(&self) -> Option<FileFault> {
         let ring = self.0.as_ref()?;
@@ -81,11 +78,36 @@ impl Keys {
         Some(FileFault { code: StableCode::KeyFile, text, fails: true })
     }
 
-    /// Sets why the current file is invalid; `None` if it is valid.
-    pub(super) fn set_stale(&self, reason: Option<String>) {
-        if let Some(ring) = &self.0 {
-            *ring.stale.write() = reason;
-        }
+    /// Follows the file until `ended`; does nothing without a file. An invalid file changes nothing: to lock out all clients, put
+    /// one new key into the file.
+    pub(crate) async fn follow(self, ended: CancellationToken) {
+        let Some(path) = self.0.as_ref().and_then(|ring| ring.file.clone()) else { return };
+        let read = {
+            let path = path.clone();
+            move || KeyFile::text(&path)
+        };
+        let look = |read, changed| {
+            if changed {
+                self.take(&path, read);
+            }
+        };
+        follow(None, read, Clone::clone, look, ended).await;
+    }
+
+    /// Replaces the keys by those of the file.
+    fn take(&self, path: &Path, read: Result<String, String>) {
+        let Some(ring) = &self.0 else { return };
+        *ring.stale.write() = match read.and_then(|text| KeyFile::read(&text)) {
+            Ok(file) => {
+                self.replace(&file.keys);
+                tracing::info!(file = %path.display(), keys = file.keys.len(), "keys");
+                None
+            }
+            Err(reason) => {
+                tracing::warn!(code = %StableCode::KeyFile, file = %path.display(), %reason, "cannot use the key file: the previous keys stay valid");
+                Some(reason)
+            }
+        };
     }
 
     /// Replaces the keys. Remaining holders keep the usage of their limits.

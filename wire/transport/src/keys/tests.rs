@@ -88,20 +88,6 @@ fn usage_of_a_limit_survives_a_change_of_the_file() {
     drop((visit, other));
 }
 
-#[test]
-fn usage_of_a_limit_survives_a_reload_of_many_keys() {
-    let one = std::num::NonZeroU32::new(1);
-    let key = |number: u32| format!("key-{number}");
-    let entries: Vec<Entry> = (0..30_000)
-        .map(|number| Entry { concurrency: one, ..entry(&key(number), Role::Infer, &key(number)) })
-        .collect();
-    let keys = Keys::of(&entries);
-    let visit = keys.admit(&bearer("key-29999"), Access::Infer).unwrap();
-    keys.replace(&entries);
-    keys.admit(&bearer("key-29999"), Access::Infer).unwrap_err();
-    drop(visit);
-}
-
 #[tokio::test(start_paused = true)]
 async fn invalid_file_keeps_the_previous_keys() {
     let folder = tempfile::tempdir().unwrap();

@@ -23,6 +23,10 @@ pub struct ConnectionLimits {
     pub head: Duration,
     /// Time without a request in progress.
     pub idle: Duration,
+    /// Time for the body of a request, and the most bytes of it that are read although its response exists already.
+    pub body: Duration,
+    /// See `body`.
+    pub body_bytes: usize,
     /// Time for a client to read a response, or a part of a stream.
     pub answer: Duration,
     /// Age at which a connection ends, a tenth more or less; zero means no limit.
@@ -31,8 +35,8 @@ pub struct ConnectionLimits {
     pub drain: Duration,
     /// HTTP/2 streams in progress on one connection.
     pub streams: NonZeroU32,
-    /// Time that a connection which has sent a request may be idle before it can be evicted for a new one. A connection
-    /// that never sent a request can be evicted at any time.
+    /// Time that a connection which has sent a request must be idle before it can be evicted for a new one; at least a second,
+    /// as for a connection that never sent a request.
     pub spare: Duration,
     /// Bytes that the kernel buffers for a client that does not read; `None` leaves the size to the kernel.
     pub send_buffer: Option<usize>,
@@ -45,6 +49,8 @@ impl ConnectionLimits {
             first_byte: FIRST_BYTE,
             head: Duration::from_secs(10),
             idle: Duration::from_secs(300),
+            body: Duration::from_secs(30),
+            body_bytes: 128 << 20,
             answer: Duration::from_secs(60),
             age: Duration::ZERO,
             drain: Duration::from_secs(20),
@@ -63,6 +69,9 @@ impl ConnectionLimits {
             head: Duration::from_secs(10),
             // More than the usual minute between two scrapes would hold places of scrapers that are gone.
             idle: Duration::from_secs(90),
+            body: Duration::from_secs(10),
+            // Twice the largest body of an operator.
+            body_bytes: 2 << 20,
             answer: Duration::from_secs(30),
             drain: Duration::from_secs(5),
             streams: OPERATOR_STREAMS,

@@ -1,7 +1,7 @@
 //! Listeners and their connections: one type of limits and one serving loop for every address.
 //!
 //! A [`Station`] is a bound [`Listener`] with [`ConnectionLimits`] and a [`Room`] of places. It accepts connections
-//! until it is stopped, performs the TLS handshake, and lets a [`Handler`] answer the requests of each connection.
+//! until it is stopped, performs the TLS handshake, and lets a `tower` service answer the requests of each connection.
 //!
 //! Problem: a client without a key can open connections and send nothing, one byte per second, or half a request. Each
 //! costs a file descriptor and memory. A listener with its own set of limits tends to lack one.
@@ -15,37 +15,23 @@
 //! that time, again and again, while clients on slow links are cut off); a limit per client address (clients behind a
 //! gateway share an address, and an attacker has many).
 //!
-//! Reading order: `limits`, `listener`, `room`, `station` accepts, `connection` serves, `protocols` limits HTTP,
-//! `activity` distinguishes idle from busy connections, `routed` serves a router, `unfinished` reads bodies to their end,
-//! `drain` ends connections.
+//! Reading order: `limits`, `listener`, `room` chooses whom to evict, `station` accepts and serves, `unfinished` reads bodies
+//! to their end.
 
-mod activity;
-mod age;
-mod connection;
-mod drain;
 mod limits;
 mod listener;
-mod protocols;
-#[cfg(test)]
-mod refused;
 mod room;
-mod routed;
 mod station;
 #[cfg(test)]
 mod tests;
 mod unfinished;
 
-pub(crate) use activity::ClientEnd;
-pub(crate) use activity::Running;
-pub use activity::{Activity, Told};
-pub(crate) use age::Ages;
-pub(crate) use drain::Drain;
 pub use limits::{ConnectionLimits, OPERATOR_CONNECTIONS};
 pub use listener::Listener;
-pub use room::{Place, Room};
-pub use routed::Routed;
+pub(crate) use room::{Activity, ClientEnd};
+pub use room::{Place, Room, Tracked};
 #[cfg(test)]
 pub(crate) use station::serve_one;
-pub use station::{Handler, Station};
+pub(crate) use station::{Ages, Connection, Drain, Watch};
+pub use station::{Answer, Answers, Station};
 pub use unfinished::Lent;
-pub(crate) use unfinished::Unfinished;

@@ -1,25 +1,33 @@
 //! Places of connections, and the choice of the connection to evict when all places are taken.
 //!
-//! A connection holds a [`Place`] from before its first byte until it ends. When a new connection finds no place, the
-//! room evicts one without a request in progress. The order is: connections that sent nothing for 100 ms; connections
-//! that sent no whole request for 1 s; the connection that has been idle for longest; the connection whose response has
-//! been unread for longest, if for 2 s. A connection with a request in progress is never evicted. So silent clients
-//! delay others by a fraction of a second, however many they are, and clients that never read delay others by 2 s.
+//! A connection holds a [`Place`] from before its first byte until it ends. When a new connection finds no place, the room
+//! closes the one that has been without a request for longest. A connection with a request in progress is never closed, unless
+//! the request only watches, which needs no key and never ends. So silent clients, and clients that never read, delay others
+//! for a while and cannot keep them out, however many they are.
 //!
-//! The choice samples [`SAMPLE`] connections, each time another part of the room, because a flood of connections must
-//! not cost a walk through thousands of them. In smaller rooms the choice is exact.
+//! A gRPC response may be a stream that lasts for days, so such a call is in progress until its last message. Any other
+//! response is one piece: its request is in progress until the response exists. How long clients may take to read is
+//! bounded by `unread`.
 
-use std::sync::Arc;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::Version;
+use hyper::body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use slab::Slab;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::activity::Activity;
+use crate::budget::Share;
+use crate::unread::{Unread, UnreadAnswer};
 
-/// Connections that one choice samples.
+/// Connections that one choice samples, each time another part of the room: a flood must not cost a walk through thousands.
 const SAMPLE: usize = 64;
 
 /// Time until a new connection that found none to evict tries again.
@@ -27,6 +35,10 @@ const AGAIN: Duration = Duration::from_millis(20);
 
 /// Shortest time between two log lines about a full room.
 const WARN_EVERY: Duration = Duration::from_secs(60);
+
+/// Time during which a connection is not evicted: a TLS handshake and a request take some round trips. Without it, clients that
+/// reconnect immediately would interrupt every handshake.
+const BEGUN: Duration = Duration::from_secs(1);
 
 /// Places of connections.
 #[derive(Debug)]
@@ -62,8 +74,7 @@ impl Room {
         Arc::new(Self { most, bound, taken: Mutex::default(), freed: Notify::new() })
     }
 
-    /// Takes a place as soon as one is free. If none is, evicts a connection without a request that has been idle for
-    /// `spare`.
+    /// Takes a place as soon as one is free. If none is, evicts a connection that has been without a request for `spare`.
     pub(super) async fn enter(self: &Arc<Self>, activity: &Arc<Activity>, spare: Duration) -> Place {
         loop {
             let freed = self.freed.notified();
@@ -107,22 +118,17 @@ impl Room {
     /// Tells a connection to close, if one can be evicted.
     pub(super) fn make(&self, spare: Duration) {
         let mut taken = self.taken.lock();
-        let from = taken.next.min(taken.connections.capacity());
+        let count = taken.connections.len();
+        let from = if taken.next < taken.connections.capacity() { taken.next } else { 0 };
         let around =
-            || taken.connections.iter().skip_while(|(key, _)| *key < from).chain(taken.connections.iter());
-        let seen = around().take(SAMPLE.min(taken.connections.len()));
-        let (mut chosen, mut last) = (None, 0);
-        for (key, activity) in seen {
-            last = key;
-            // A connection that was told to close makes room soon.
-            let Some(quiet) = activity.quiet(spare).filter(|_| !activity.is_evicting()) else { continue };
-            if chosen.as_ref().is_none_or(|(longest, _)| quiet > *longest) {
-                chosen = Some((quiet, activity.clone()));
-            }
-        }
-        taken.next = last + 1;
+            taken.connections.iter().skip_while(|(key, _)| *key < from).chain(taken.connections.iter());
+        let sample: Vec<_> = around.take(SAMPLE.min(count)).collect();
+        let next = sample.last().map_or(0, |(key, _)| key + 1);
+        let quiet = sample.into_iter().filter_map(|(_, activity)| Some((activity.quiet(spare)?, activity)));
+        let chosen = quiet.max_by_key(|(quiet, _)| *quiet).map(|(_, activity)| activity.clone());
+        taken.next = next;
         drop(taken);
-        if let Some((_, activity)) = chosen {
+        if let Some(activity) = chosen {
             activity.evict();
         }
     }
@@ -138,5 +144,231 @@ impl Drop for Seat {
     fn drop(&mut self) {
         self.room.taken.lock().connections.remove(self.key);
         self.room.freed.notify_one();
+    }
+}
+
+/// The requests of a connection and the time since the last.
+#[derive(Debug)]
+pub(crate) struct Activity {
+    opened: Instant,
+    /// Milliseconds after opening when a request began or ended; before the first, when the TLS handshake ended.
+    last_ms: AtomicU64,
+    /// Whether a request has arrived.
+    has_asked: AtomicBool,
+    /// Requests in progress, and those of them that only watch.
+    running: AtomicUsize,
+    watching: AtomicUsize,
+    /// Whether the connection must make room for another.
+    evicting: AtomicBool,
+    evicted: Notify,
+    /// Whether requests arrive over HTTP/2.
+    multiplexed: AtomicBool,
+    /// Whether the connection must end with its next response.
+    old: AtomicBool,
+    /// The client's end of the connection, once it is ready for requests.
+    client: OnceLock<ClientEnd>,
+    /// Responses that the client has not read yet.
+    pub(crate) unread: Arc<Unread>,
+}
+
+/// The client's end of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ClientEnd {
+    /// Its address; `None` for a process of this machine at a Unix socket.
+    pub(crate) address: Option<IpAddr>,
+    /// Whether the connection is TLS.
+    pub(crate) secured: bool,
+}
+
+impl Activity {
+    pub(crate) fn new() -> Self {
+        Self {
+            opened: Instant::now(),
+            last_ms: AtomicU64::new(0),
+            has_asked: AtomicBool::new(false),
+            running: AtomicUsize::new(0),
+            watching: AtomicUsize::new(0),
+            evicting: AtomicBool::new(false),
+            evicted: Notify::new(),
+            multiplexed: AtomicBool::new(false),
+            old: AtomicBool::new(false),
+            client: OnceLock::new(),
+            unread: Arc::default(),
+        }
+    }
+
+    /// Records the HTTP version of a request.
+    pub(super) fn note_version(&self, version: Version) {
+        self.multiplexed.store(version == Version::HTTP_2, Ordering::Relaxed);
+    }
+
+    /// Marks the connection as too old. Returns whether it can be closed gracefully at once; over HTTP/1.1 only the
+    /// next response can announce it, because a request may be on its way.
+    pub(super) fn grow_old(&self) -> bool {
+        self.old.store(true, Ordering::Relaxed);
+        self.multiplexed.load(Ordering::Relaxed)
+    }
+
+    /// Whether the next response must be the last.
+    pub(super) fn is_old(&self) -> bool {
+        self.old.load(Ordering::Relaxed)
+    }
+
+    /// Whether no request is in progress, only unread responses.
+    pub(super) fn only_answers(&self) -> bool {
+        self.running.load(Ordering::Relaxed) == 0
+    }
+
+    /// Requests in progress that only watch.
+    pub(crate) fn watching(&self) -> usize {
+        self.watching.load(Ordering::Relaxed)
+    }
+
+    /// Records the end of the TLS handshake: the timeout for heads starts now.
+    pub(super) fn welcomed(&self, client: ClientEnd) {
+        self.note();
+        let _ = self.client.set(client);
+    }
+
+    /// The client's end of the connection.
+    pub(crate) fn client(&self) -> ClientEnd {
+        self.client.get().copied().unwrap_or_default()
+    }
+
+    fn note(&self) {
+        let age = u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_ms.store(age, Ordering::Relaxed);
+    }
+
+    /// Time since a request began or ended.
+    fn idle(&self) -> Duration {
+        let last = Duration::from_millis(self.last_ms.load(Ordering::Relaxed));
+        self.opened.elapsed().saturating_sub(last)
+    }
+
+    /// How long the connection may stay in its present state; zero if it has timed out.
+    pub(super) fn patience(&self, head: Duration, idle: Duration) -> Duration {
+        if !self.only_answers() {
+            return idle;
+        }
+        let limit = if self.has_asked.load(Ordering::Relaxed) { idle } else { head };
+        limit.saturating_sub(self.idle())
+    }
+
+    /// How long it has had no request in progress other than watches, if it can be evicted. A connection that has sent
+    /// requests must have been idle for `spare`.
+    fn quiet(&self, spare: Duration) -> Option<Duration> {
+        let is_busy = self.running.load(Ordering::Relaxed) > self.watching();
+        // A connection that was told to close makes room soon.
+        if is_busy || self.evicting.load(Ordering::Relaxed) {
+            return None;
+        }
+        let least = if self.has_asked.load(Ordering::Relaxed) { spare.max(BEGUN) } else { BEGUN };
+        Some(self.idle()).filter(|idle| *idle >= least)
+    }
+
+    /// Tells the connection to make room for another.
+    fn evict(&self) {
+        self.evicting.store(true, Ordering::Relaxed);
+        self.evicted.notify_one();
+    }
+
+    /// Waits for an eviction. A connection that became busy since it was chosen stays.
+    pub(super) async fn evicted(&self) {
+        loop {
+            self.evicted.notified().await;
+            self.evicting.store(false, Ordering::Relaxed);
+            if self.quiet(Duration::ZERO).is_some() {
+                return;
+            }
+        }
+    }
+}
+
+/// Counts a request while it is in progress, however it ends.
+#[derive(Debug)]
+pub(crate) struct Running {
+    activity: Arc<Activity>,
+    watches: bool,
+}
+
+impl Running {
+    pub(crate) fn new(activity: Arc<Activity>) -> Self {
+        activity.running.fetch_add(1, Ordering::Relaxed);
+        activity.has_asked.store(true, Ordering::Relaxed);
+        activity.note();
+        Self { activity, watches: false }
+    }
+
+    /// Counts the request as a watch from now on.
+    pub(super) fn watching(mut self) -> Self {
+        if !std::mem::replace(&mut self.watches, true) {
+            self.activity.note();
+            self.activity.watching.fetch_add(1, Ordering::Relaxed);
+        }
+        self
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.activity.note();
+        self.activity.running.fetch_sub(1, Ordering::Relaxed);
+        if self.watches {
+            self.activity.watching.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The body of a response, whose bytes are unread until the client has read them.
+#[derive(Debug)]
+pub struct Tracked<B> {
+    body: B,
+    unit: Unit,
+}
+
+/// The unit to which the bytes of a body belong.
+#[derive(Debug)]
+enum Unit {
+    /// One response, made at once: one timeout covers all of it.
+    Whole(Arc<UnreadAnswer>),
+    /// One message of a stream each. The call is in progress until its last message, or until the client goes away.
+    Messages(Running),
+}
+
+impl<B> Tracked<B> {
+    /// A response in one piece, with its share of the byte budget.
+    pub(super) fn whole(body: B, activity: &Activity, share: Option<Arc<Share>>) -> Self {
+        Self { body, unit: Unit::Whole(activity.unread.answer(share)) }
+    }
+
+    /// A response of any number of messages.
+    pub(super) fn messages(body: B, running: Running) -> Self {
+        Self { body, unit: Unit::Messages(running) }
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Tracked<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        let hold = |bytes| match &self.unit {
+            Unit::Whole(answer) => answer.part(bytes),
+            Unit::Messages(running) => running.activity.unread.answer(None).part(bytes),
+        };
+        frame.map_ok(|frame| frame.map_data(hold))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

@@ -102,6 +102,9 @@ impl Config {
             first_byte: clients.first_byte.min(self.head_timeout),
             head: self.head_timeout,
             idle: self.idle_timeout,
+            body: self.body_timeout,
+            // A body little larger than the limit gets the answer that says so.
+            body_bytes: self.max_body_bytes.get().saturating_mul(2),
             answer: self.answer_timeout,
             age: self.max_connection_age,
             drain: self.drain_timeout,

@@ -6,21 +6,21 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 
 use axum::body::Body;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
-use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
-use hyper::body::Body as _;
+use hyper::body::Incoming;
 use parm_protocol::{Error, InferenceService, Transport};
 
 use super::auth::Reach;
-use super::rest::body;
+use super::body;
+use super::requests::lasting;
 use super::shared::Shared;
 use crate::keys::{self, Access, Route};
+use crate::listening::Lent;
 
 /// The body of a guest's response: in one piece if its size is known, otherwise a stream.
 pub type GuestBody = UnsyncBoxBody<Bytes, Infallible>;
@@ -45,16 +45,17 @@ pub(super) fn serves(guest: &dyn Guest, path: &str) -> bool {
 /// Checks the access of a request, reads its body and lets the guest answer.
 pub(super) async fn respond<S: InferenceService>(
     shared: &Shared<S>,
-    guest: Arc<dyn Guest>,
-    request: Request<Body>,
+    guest: &dyn Guest,
+    request: Request<Lent<Incoming>>,
     reach: Reach,
-) -> Response<GuestBody> {
+) -> Response<Body> {
     let route = keys::find(guest.routes(), request.method(), request.uri().path());
     let access = route.map_or(Access::AnyKey, |route| route.access);
     let (head, body) = request.into_parts();
+    let rejected = |error| Err(shared.rejected(error, Transport::Http));
     let visit = match shared.guard.check(&head.headers, access, reach) {
         Ok(visit) => visit,
-        Err(error) => return guest.answer(head, Err(shared.rejected(error, Transport::Http))).await,
+        Err(error) => return guest.answer(head, rejected(error)).await.map(Body::new),
     };
     let read = match route {
         Some(_) => body::read(Request::from_parts(head.clone(), body), shared).await,
@@ -62,20 +63,10 @@ pub(super) async fn respond<S: InferenceService>(
     };
     let (body, share) = match read {
         Ok(held) => (Ok(held.bytes), Some(held.share)),
-        Err(error) => (Err(shared.rejected(error, Transport::Http)), None),
+        Err(error) => (rejected(error), None),
     };
-    let response = guest.answer(head, body).await;
+    let response = guest.answer(head, body).await.map(Body::new);
     // The body counts against the budget until the response exists.
     drop(share);
-    if response.body().size_hint().exact().is_some() {
-        return response;
-    }
-    // A stream is in progress until its end, for the limits of its key as well.
-    response.map(|body| {
-        let lasting = body.map_frame(move |frame| {
-            let _ = &visit;
-            frame
-        });
-        lasting.boxed_unsync()
-    })
+    lasting(response, visit)
 }

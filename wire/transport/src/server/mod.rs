@@ -1,20 +1,26 @@
 //! The server of the protocol, generic over [`InferenceService`]: frontend and worker use the same one.
 //!
-//! Connections are those of [`listening`](crate::listening). Reading order: `requests` answers them, `auth` lets requests in, `rest` and `grpc` answer them, `upgrade` takes a connection over to frames, `status` maps errors, `page` serves metrics, `guest` lets another protocol in.
+//! Connections are those of [`listening`](crate::listening). Reading order: `requests` lets them in with `auth`, `rest` and `grpc` answer them, `forward`
+//! passes them on, `upgrade` takes a connection over to frames, `status` maps errors, `page` serves metrics, `guest` lets another
+//! protocol in.
 
 mod address;
 mod auth;
+mod body;
+mod call;
 mod config;
+mod forward;
 mod grpc;
 mod guest;
+mod inflate;
 mod origin;
 mod page;
 mod replacements;
 mod requests;
 mod rest;
-mod routes;
 mod shared;
 mod status;
+mod timeout;
 mod upgrade;
 
 use std::net::SocketAddr;
@@ -27,7 +33,6 @@ pub use address::Address;
 pub use config::{Config, ModelControl};
 pub use guest::{Guest, GuestBody, GuestFuture};
 pub use page::Page;
-pub use routes::Routes;
 pub(crate) use status::grpc as status_of;
 pub use status::refusal;
 #[cfg(test)]
@@ -149,14 +154,14 @@ impl<S: InferenceService> Server<S> {
             ConnectionLimits::operators(shared.config.max_connection_age),
             room,
         );
-        metrics_connections.spawn(metrics.serve(page::handler(pages), ended.clone().cancelled_owned()));
+        metrics_connections.spawn(metrics.serve(page::service(pages), ended.clone().cancelled_owned()));
         let room = Room::new(shared.config.max_connections.get(), "server.max_connections");
         let accepting = TaskTracker::new();
         let app = App::new(shared.clone(), guest);
         for listener in http {
             let app = app.reached(Reach::of(&listener));
             let station = Station::new(listener, &tls, Spoken::Http2, shared.config.limits(), room.clone());
-            let station = station.ages(shared.ages.clone()).draining_with(shared.drain.clone());
+            let station = station.together(shared.drain.clone(), shared.ages.clone());
             accepting.spawn(station.accept(app, stop.clone().cancelled_owned()));
         }
         stop.cancelled().await;

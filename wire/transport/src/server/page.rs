@@ -13,7 +13,7 @@ use parm_protocol::{Code, Error, rest};
 use super::auth::{Guard, Reach};
 use super::status;
 use crate::keys::{self, Access, Keys, METRICS, Route};
-use crate::listening::{Handler, Lent, Routed};
+use crate::listening::{Answers, Lent};
 
 /// Largest body that a page accepts: a settings document, not tensors.
 const MAX_BODY: usize = 1 << 20;
@@ -71,12 +71,12 @@ impl Pages {
     }
 }
 
-pub(super) fn handler(pages: Pages) -> impl Handler {
+pub(super) fn service(pages: Pages) -> impl Answers<Full<Bytes>> {
     let pages = Arc::new(pages);
-    Routed(tower::service_fn(move |request| {
+    tower::service_fn(move |request| {
         let pages = pages.clone();
         async move { Ok::<_, Infallible>(answer(&pages, request).await.map(Full::new)) }
-    }))
+    })
 }
 
 async fn answer(pages: &Pages, request: Request<Lent<Incoming>>) -> Response<Bytes> {

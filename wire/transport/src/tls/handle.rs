@@ -6,16 +6,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use parking_lot::{Mutex, RwLock};
-use parm_protocol::Error;
+use parm_protocol::{Error, StableCode};
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use super::files::{Files, Print, is_open};
 use super::identity::Identity;
 use super::memory::Memory;
 use super::{Config, Mode, Spoken, Welcome};
+use crate::FileFault;
+use crate::settling::follow;
 
 /// A certificate that expires within this time causes a warning.
-pub(super) const SOON: Duration = Duration::from_secs(7 * 86_400);
+const SOON: Duration = Duration::from_secs(7 * 86_400);
 
 /// TLS of a process; cheap to clone. Off by default.
 #[derive(Clone, Default)]
@@ -26,7 +29,7 @@ pub(super) struct Charter {
     pub(super) config: Config,
     identity: RwLock<Arc<Identity>>,
     /// The fingerprint of the identity's files.
-    pub(super) print: Print,
+    print: Print,
     pub(super) handshakes: Semaphore,
     pub(super) memory: Memory,
     pub(super) counts: Counts,
@@ -98,6 +101,43 @@ impl Tls {
         config.key.as_deref().filter(|path| is_open(path))
     }
 
+    /// Follows the files until `ended`; does nothing without files. Invalid files change nothing: issuers write one file after the
+    /// other, and some write them in place.
+    pub async fn follow(self, ended: CancellationToken) {
+        let Some(charter) = self.0 else { return };
+        let config = charter.config.clone();
+        let print = |read: &Result<Files, String>| read.as_ref().map(Files::print).map_err(Clone::clone);
+        let look = |read, changed| {
+            if changed || charter.is_due() {
+                charter.changed(read);
+            }
+        };
+        follow(Some(Ok(charter.print)), move || Files::read(&config), print, look, ended).await;
+    }
+
+    /// Returns the faults of the files now: changed files that are not in use, and a certificate that expires.
+    pub fn faults(&self) -> Vec<FileFault> {
+        let Some(charter) = &self.0 else { return Vec::new() };
+        let stale = charter.counts.stale.lock().clone().map(|reason| FileFault {
+            code: StableCode::TlsFiles,
+            text: format!("cannot use the files of [tls]: {reason}: the previous ones stay in use"),
+            fails: true,
+        });
+        let expiry = |fails, text| FileFault { code: StableCode::CertificateExpired, text, fails };
+        let early = charter.identity().early();
+        let early = early.map(|early| expiry(true, format!("{early}: peers will reject it until then")));
+        let expiry = match charter.identity().not_after.map(|end| end.duration_since(SystemTime::now())) {
+            Some(Err(_)) => {
+                Some(expiry(true, "the certificate has expired and peers will reject it".to_owned()))
+            }
+            Some(Ok(left)) if left < SOON => {
+                Some(expiry(false, format!("the certificate expires in {} hours", left.as_secs() / 3600)))
+            }
+            _ => None,
+        };
+        stale.into_iter().chain(early).chain(expiry).collect()
+    }
+
     /// The TLS part of a listener for this protocol.
     pub(crate) fn welcome(&self, spoken: Spoken) -> Welcome {
         Welcome::new(self.0.clone().filter(|charter| charter.config.mode > Mode::Off), spoken)
@@ -110,12 +150,24 @@ impl Charter {
     }
 
     /// Whether refused files have become valid by now.
-    pub(super) fn is_due(&self) -> bool {
+    fn is_due(&self) -> bool {
         self.counts.awaited.lock().is_some_and(|start| start <= SystemTime::now())
     }
 
+    fn changed(&self, read: Result<Files, String>) {
+        *self.counts.awaited.lock() = None;
+        let taken = read.and_then(|files| self.take(&files));
+        *self.counts.stale.lock() = taken.as_ref().err().cloned();
+        match taken {
+            Ok(()) => tracing::info!("TLS: new connections use the changed files"),
+            Err(reason) => {
+                tracing::warn!(code = %StableCode::TlsFiles, %reason, "cannot use the files of [tls]: the previous ones stay in use")
+            }
+        }
+    }
+
     /// Replaces the identity by one from these files, for new connections. Invalid files leave the previous one.
-    pub(super) fn take(&self, files: &Files) -> Result<(), String> {
+    fn take(&self, files: &Files) -> Result<(), String> {
         let identity = Identity::of(&self.config, files)?;
         if identity.is_expired() && !self.identity().is_expired() {
             return Err("tls.certificate: the certificate has expired: issue a new one".into());
@@ -137,14 +189,14 @@ fn warn(config: &Config, identity: &Identity) {
         tracing::warn!(key = %path.display(), "every user of this machine can read the private key: run chmod 600");
     }
     if let Some(early) = identity.early() {
-        tracing::error!(code = %parm_protocol::StableCode::CertificateExpired, "{early}: peers will reject it until then");
+        tracing::error!(code = %StableCode::CertificateExpired, "{early}: peers will reject it until then");
     }
     match identity.not_after.map(|end| end.duration_since(SystemTime::now())) {
         Some(Err(_)) => {
-            tracing::error!(code = %parm_protocol::StableCode::CertificateExpired, "the certificate has expired and peers will reject it: issue a new one")
+            tracing::error!(code = %StableCode::CertificateExpired, "the certificate has expired and peers will reject it: issue a new one")
         }
         Some(Ok(left)) if left < SOON => {
-            tracing::warn!(code = %parm_protocol::StableCode::CertificateExpired, hours = left.as_secs() / 3600, "the certificate expires soon: issue a new one");
+            tracing::warn!(code = %StableCode::CertificateExpired, hours = left.as_secs() / 3600, "the certificate expires soon: issue a new one");
         }
         _ => {}
     }

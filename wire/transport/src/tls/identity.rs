@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, ConfigBuilder, Error, RootCertStore, ServerConfig, WantsVersions};
 use x509_parser::time::ASN1Time;
 
 use super::Config;
 use super::files::{Certified, Files};
-use super::provider::provider;
 use super::verify::{Callers, Named};
 
 const HTTP1: &[u8] = b"http/1.1";
@@ -40,8 +40,7 @@ impl Identity {
     pub(super) fn of(config: &Config, files: &Files) -> Result<Self, String> {
         let certified = files.certified()?;
         let shown = certified.as_ref().and_then(|shown| shown.chain.first());
-        let [not_before, not_after] =
-            [shown.and_then(|own| not_before(own)), shown.and_then(|own| not_after(own))];
+        let [not_before, not_after] = shown.map_or([None; 2], |own| validity(own));
         let servers = match &certified {
             Some(certified) => Some(servers(config, certified, files.client_ca()?)?),
             None => None,
@@ -70,18 +69,17 @@ impl Identity {
     }
 }
 
-/// The beginning of a certificate's validity; `None` if it does not parse.
-fn not_before(certificate: &[u8]) -> Option<SystemTime> {
-    let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
-    let seconds = u64::try_from(certificate.validity().not_before.timestamp()).ok()?;
-    UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+/// The beginning and the end of a certificate's validity; `None` if it does not parse.
+fn validity(certificate: &[u8]) -> [Option<SystemTime>; 2] {
+    let Ok((_, certificate)) = x509_parser::parse_x509_certificate(certificate) else { return [None; 2] };
+    let validity = certificate.validity();
+    [validity.not_before, validity.not_after]
+        .map(|time| UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(time.timestamp()).ok()?)))
 }
 
-/// The end of a certificate's validity; `None` if it does not parse.
-fn not_after(certificate: &[u8]) -> Option<SystemTime> {
-    let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
-    let seconds = u64::try_from(certificate.validity().not_after.timestamp()).ok()?;
-    UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+/// The cryptography library of rustls, named here only. ARCHITECTURE.md has the reason for its choice.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
 }
 
 fn servers(
@@ -163,7 +161,7 @@ mod tests {
             params.not_after = rcgen::date_time_ymd(year, month, day);
             let certificate = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
             let end = UNIX_EPOCH + Duration::from_secs(seconds);
-            assert_eq!(not_after(certificate.der()), Some(end), "{year}");
+            assert_eq!(validity(certificate.der())[1], Some(end), "{year}");
         }
     }
 
@@ -172,7 +170,7 @@ mod tests {
         for der in
             [&[][..], &[0x30], &[0x30, 0x80], &[0x30, 0x02, 0x30, 0x00], &[0x30, 0x84, 255, 255, 255, 255]]
         {
-            assert_eq!(not_after(der), None);
+            assert_eq!(validity(der), [None; 2]);
         }
     }
 }

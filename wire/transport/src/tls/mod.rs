@@ -17,21 +17,18 @@
 //! previous identity stays.
 //!
 //! Reading order: `config` has the settings, `files` reads, `identity` builds rustls configurations with `verify` and
-//! `names`, and `follow` swaps them. `welcome` and `refusal` handle accepted connections, `outgoing` and `memory`
+//! `names`, and `handle` swaps them. `welcome` and `refusal` handle accepted connections, `outgoing` and `memory`
 //! outgoing ones. `stream` and `session` carry bytes, and `advice` explains errors.
 
 mod advice;
 mod config;
-mod fault;
 mod files;
-mod follow;
 mod handle;
 mod identity;
 mod memory;
 mod metrics;
 mod names;
 mod outgoing;
-mod provider;
 mod refusal;
 mod session;
 mod stream;

@@ -5,24 +5,11 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(crate) struct Counting;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-/// One measurement at a time: concurrent allocations would be counted.
-static ALONE: Mutex<()> = Mutex::new(());
-
-/// Waits until no other measurement runs.
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub(crate) fn held() -> usize {
-    HELD.load(Ordering::SeqCst)
-}
 
 /// Peak of allocated bytes while `act` ran, beyond those before.
 pub(crate) fn peak(act: impl FnOnce()) -> usize {

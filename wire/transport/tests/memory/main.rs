@@ -14,7 +14,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use parm_protocol::InferResponse;
 use parm_transport::server::{Config, Server};
@@ -96,43 +96,6 @@ impl Scene {
         });
     }
 
-    /// Watches the health of a service with a long name, `times` times on one connection. Returns the bytes kept while
-    /// the watches last.
-    fn watch(&self, name: usize, times: usize) -> usize {
-        // The tag of the name, and its length as a varint.
-        let mut question = vec![0x0a];
-        let mut rest = name;
-        while rest > 0x7f {
-            question.push(rest as u8 | 0x80);
-            rest >>= 7;
-        }
-        question.push(rest as u8);
-        question.resize(question.len() + name, b'x');
-        let body = Bytes::from([&[0][..], &(question.len() as u32).to_be_bytes(), &question].concat());
-        self.runtime.block_on(async {
-            let stream = tokio::net::TcpStream::connect(self.http).await.unwrap();
-            let (mut sender, connection) =
-                hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
-                    .await
-                    .unwrap();
-            tokio::spawn(connection);
-            let before = counting::held();
-            let mut watches = Vec::new();
-            for _ in 0..times {
-                let request = http::Request::post("http://m/grpc.health.v1.Health/Watch")
-                    .header("content-type", "application/grpc")
-                    .header("te", "trailers")
-                    .body(Full::new(body.clone()))
-                    .unwrap();
-                let mut answer = sender.send_request(request).await.unwrap().into_body();
-                // The request was read, and its response was made.
-                assert!(answer.frame().await.unwrap().unwrap().is_data());
-                watches.push(answer);
-            }
-            counting::held().saturating_sub(before)
-        })
-    }
-
     fn frames(&self, body: &[u8]) {
         let mut stream = TcpStream::connect(self.http).unwrap();
         let ask =
@@ -166,7 +129,6 @@ impl Scene {
 
 #[test]
 fn body_costs_at_most_four_times_its_size() {
-    let _alone = counting::alone();
     let scene = Scene::new();
     let small = [Body::Json(b"{}".to_vec()), bodies::frame(b"\0"), bodies::grpc(b"")];
     small.iter().for_each(|body| scene.send(body));
@@ -183,16 +145,4 @@ fn body_costs_at_most_four_times_its_size() {
         }
     }
     assert!(over.is_empty(), "more than {MOST} times the size of the body: {over:#?}");
-}
-
-#[test]
-fn watch_keeps_no_memory_of_its_question() {
-    const NAME: usize = 512 << 10;
-    // As many as a connection may have.
-    const TIMES: usize = 16;
-    let _alone = counting::alone();
-    let scene = Scene::new();
-    scene.watch(8, 1);
-    let kept = scene.watch(NAME, TIMES);
-    assert!(kept < 4 * NAME, "{TIMES} watches of names of {NAME} bytes keep {kept} bytes");
 }

@@ -8,11 +8,7 @@ mod metadata;
 pub mod request;
 pub mod response;
 
-pub use metadata::{
-    config_from_message, config_to_message, index_from_message, index_to_message, metadata_from_message,
-    metadata_to_message, server_from_message, server_to_message, statistics_from_message,
-    statistics_to_message,
-};
+pub use metadata::{config_from_message, config_to_message, server_from_message, server_to_message};
 
 use std::collections::BTreeMap;
 

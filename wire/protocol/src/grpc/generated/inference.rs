@@ -52,37 +52,6 @@ pub struct ModelMetadataRequest {
     pub version: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
-pub struct ModelMetadataResponse {
-    #[prost(string, tag = "1")]
-    pub name: ::prost::alloc::string::String,
-    #[prost(string, repeated, tag = "2")]
-    pub versions: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    #[prost(string, tag = "3")]
-    pub platform: ::prost::alloc::string::String,
-    #[prost(message, repeated, tag = "4")]
-    pub inputs: ::prost::alloc::vec::Vec<model_metadata_response::TensorMetadata>,
-    #[prost(message, repeated, tag = "5")]
-    pub outputs: ::prost::alloc::vec::Vec<model_metadata_response::TensorMetadata>,
-    #[prost(btree_map = "string, string", tag = "6")]
-    pub properties: ::prost::alloc::collections::BTreeMap<
-        ::prost::alloc::string::String,
-        ::prost::alloc::string::String,
-    >,
-}
-/// Nested message and enum types in `ModelMetadataResponse`.
-pub mod model_metadata_response {
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-    pub struct TensorMetadata {
-        #[prost(string, tag = "1")]
-        pub name: ::prost::alloc::string::String,
-        #[prost(string, tag = "2")]
-        pub datatype: ::prost::alloc::string::String,
-        /// -1 marks a dimension that varies.
-        #[prost(int64, repeated, tag = "3")]
-        pub shape: ::prost::alloc::vec::Vec<i64>,
-    }
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ModelInferRequest {
     #[prost(string, tag = "1")]
     pub model_name: ::prost::alloc::string::String,
@@ -284,58 +253,7 @@ pub struct ModelStatisticsRequest {
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ModelStatisticsResponse {
     #[prost(message, repeated, tag = "1")]
-    pub model_stats: ::prost::alloc::vec::Vec<ModelStatistics>,
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct StatisticDuration {
-    #[prost(uint64, tag = "1")]
-    pub count: u64,
-    #[prost(uint64, tag = "2")]
-    pub ns: u64,
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct InferStatistics {
-    #[prost(message, optional, tag = "1")]
-    pub success: ::core::option::Option<StatisticDuration>,
-    #[prost(message, optional, tag = "2")]
-    pub fail: ::core::option::Option<StatisticDuration>,
-    #[prost(message, optional, tag = "3")]
-    pub queue: ::core::option::Option<StatisticDuration>,
-    #[prost(message, optional, tag = "4")]
-    pub compute_input: ::core::option::Option<StatisticDuration>,
-    #[prost(message, optional, tag = "5")]
-    pub compute_infer: ::core::option::Option<StatisticDuration>,
-    #[prost(message, optional, tag = "6")]
-    pub compute_output: ::core::option::Option<StatisticDuration>,
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct InferBatchStatistics {
-    #[prost(uint64, tag = "1")]
-    pub batch_size: u64,
-    #[prost(message, optional, tag = "2")]
-    pub compute_input: ::core::option::Option<StatisticDuration>,
-    #[prost(message, optional, tag = "3")]
-    pub compute_infer: ::core::option::Option<StatisticDuration>,
-    #[prost(message, optional, tag = "4")]
-    pub compute_output: ::core::option::Option<StatisticDuration>,
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct ModelStatistics {
-    #[prost(string, tag = "1")]
-    pub name: ::prost::alloc::string::String,
-    #[prost(string, tag = "2")]
-    pub version: ::prost::alloc::string::String,
-    /// Milliseconds since the epoch.
-    #[prost(uint64, tag = "3")]
-    pub last_inference: u64,
-    #[prost(uint64, tag = "4")]
-    pub inference_count: u64,
-    #[prost(uint64, tag = "5")]
-    pub execution_count: u64,
-    #[prost(message, optional, tag = "6")]
-    pub inference_stats: ::core::option::Option<InferStatistics>,
-    #[prost(message, repeated, tag = "7")]
-    pub batch_stats: ::prost::alloc::vec::Vec<InferBatchStatistics>,
+    pub model_stats: ::prost::alloc::vec::Vec<crate::ModelStatistics>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ModelRepositoryParameter {
@@ -369,22 +287,10 @@ pub struct RepositoryIndexRequest {
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RepositoryIndexResponse {
     #[prost(message, repeated, tag = "1")]
-    pub models: ::prost::alloc::vec::Vec<repository_index_response::ModelIndex>,
+    pub models: ::prost::alloc::vec::Vec<crate::ModelIndex>,
 }
 /// Nested message and enum types in `RepositoryIndexResponse`.
-pub mod repository_index_response {
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-    pub struct ModelIndex {
-        #[prost(string, tag = "1")]
-        pub name: ::prost::alloc::string::String,
-        #[prost(string, tag = "2")]
-        pub version: ::prost::alloc::string::String,
-        #[prost(string, tag = "3")]
-        pub state: ::prost::alloc::string::String,
-        #[prost(string, tag = "4")]
-        pub reason: ::prost::alloc::string::String,
-    }
-}
+pub mod repository_index_response {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RepositoryModelLoadRequest {
     #[prost(string, tag = "1")]

@@ -71,18 +71,8 @@ async fn models_are_loaded_and_unloaded_over_every_transport() {
         assert_eq!(client.unload_model(MODEL).await, Ok(()), "{transport}");
         let told = std::mem::take(&mut *keeper.orders.lock());
         assert_eq!(told, ["load a b/c", "unload a b/c"], "{transport}");
-    }
-}
-
-#[tokio::test]
-async fn unknown_model_is_named_over_every_transport() {
-    let keeper = Arc::<Keeper>::default();
-    for (transport, client) in clients(&keeper, "hush").await {
-        for outcome in [client.load_model("x").await, client.unload_model("x").await] {
-            let error = outcome.unwrap_err();
-            assert_eq!(error.code(), Code::NotFound, "{transport}: {error}");
-            assert!(error.to_string().contains("'x'"), "{transport}: {error}");
-        }
+        let error = client.load_model("x").await.unwrap_err();
+        assert!(error.code() == Code::NotFound && error.to_string().contains("'x'"), "{transport}: {error}");
     }
 }
 

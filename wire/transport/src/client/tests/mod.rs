@@ -1,6 +1,8 @@
 //! Clients that detect a server's transport, and reconnect.
 
 mod grants;
+mod grpc;
+mod http;
 mod loading;
 mod probes;
 mod urgency;

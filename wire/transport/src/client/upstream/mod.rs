@@ -1,50 +1,47 @@
 //! A client of an upstream server: any HTTP or gRPC server, whose requests and answers parm does not read.
 //!
-//! Reading order: `uplink` is the way to the server, over connections of HTTP/1.1 or one of `http2`. `content` says when an answer
-//! has begun, `rest` passes on what follows.
+//! Reading order: `content` says when an answer has begun, `rest` passes on what follows.
 
 mod content;
-mod http2;
 mod rest;
 #[cfg(test)]
 mod tests;
-mod uplink;
 
 use std::future::ready;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use http::header::{AUTHORIZATION, RETRY_AFTER};
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, COOKIE, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
 use parm_protocol::client::{BoxFuture, CallContext, Client};
+use parm_protocol::rest::Encoded;
 use parm_protocol::{
     Broken, Error, FailedAnswer, InferRequest, InferResponse, ModelIndex, ModelMetadata, ModelRef,
     OpaqueAnswer, OpaqueBody, OpaqueRequest, ServerMetadata, grpc_status, is_grpc, is_grpc_failure,
 };
 
 use self::content::{BodyForm, LARGEST_WHOLE};
-use self::http2::{Asked, Http2};
 use self::rest::{AnswerRest, NO_STATUS};
-use self::uplink::{OpenAnswer, Uplink};
 use super::dial::Dialer;
-use super::http::connection::Failure;
-use super::http::identity;
-use super::http::pool::Pool;
+use super::pool::{Answer, Begun, Failure, Payload, Pool, authorization};
 use super::{Config, deadline};
 use crate::end_to_end;
 
-/// The least limit on requests in progress at a server.
+/// The least limit on requests in progress at a server: a stream keeps its place long after its first content.
 const CONNECTIONS: NonZeroU32 = NonZeroU32::new(1024).unwrap();
+
+/// Bytes of one answer that a server of HTTP/2 may send before the client has read them.
+const WINDOW: u32 = 256 << 10;
 
 /// The platform of the models that are routes.
 pub const ROUTE: &str = "http_route";
 
 /// A client of an upstream server.
 pub struct Upstream {
-    uplink: Uplink,
+    pool: Pool,
     /// The operator's key for the server; without one the client's own is passed on.
     authorization: Option<HeaderValue>,
     /// Names of the routes, which are its models.
@@ -54,68 +51,68 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    /// A client of the server that `dialer` reaches, over HTTP/1.1. Nothing is sent yet.
-    pub(super) fn new(dialer: Dialer, config: &Config) -> Result<Self, Error> {
-        let (host, authorization) = identity(&dialer, config)?;
-        let uplink = Uplink::Http1 { pool: Arc::new(Pool::new(dialer, &widened(config))), host };
-        Ok(Self::over(uplink, authorization, config.upstream.routes.clone(), config))
-    }
-
-    /// Like [`new`](Self::new), over HTTP/2 without asking whether the server speaks it.
-    pub(super) fn over_http2(dialer: Dialer, config: &Config) -> Result<Self, Error> {
-        let (_, authorization) = identity(&dialer, config)?;
-        let uplink = Uplink::Http2(Box::new(Http2::new(dialer, &widened(config))?));
-        Ok(Self::over(uplink, authorization, config.upstream.over_http2.clone(), config))
-    }
-
-    fn over(
-        uplink: Uplink,
-        authorization: Option<HeaderValue>,
-        routes: Arc<[String]>,
-        config: &Config,
-    ) -> Self {
+    /// A client of the server that `dialer` reaches, over HTTP/1.1, or over HTTP/2 without asking whether the server speaks it.
+    /// Nothing is sent yet.
+    pub(super) fn new(dialer: Dialer, config: &Config, over_http2: bool) -> Result<Self, Error> {
+        let most = config.max_connections.max(CONNECTIONS);
+        let (pool, routes) = if over_http2 {
+            (Pool::http2(dialer, WINDOW, most.get() as usize)?, config.upstream.over_http2.clone())
+        } else {
+            let widened = Config { max_connections: most, ..config.clone() };
+            (Pool::http1(dialer, &widened)?, config.upstream.routes.clone())
+        };
         let (probe, timeout) = (config.upstream.probe.clone(), config.control_timeout);
-        Self { uplink, authorization, routes, probe, timeout }
+        Ok(Self { pool, authorization: authorization(config)?, routes, probe, timeout })
     }
 
-    async fn send(&self, request: &OpaqueRequest, context: CallContext) -> Result<OpaqueAnswer, Error> {
-        let permit = self.uplink.permit().ok_or_else(|| busy(is_grpc(&request.headers)))?;
-        let mut headers = request.headers.clone();
+    async fn send(&self, asked: &OpaqueRequest, context: CallContext) -> Result<OpaqueAnswer, Error> {
+        let permit = self.pool.permit().map_err(|_| busy(is_grpc(&asked.headers)))?;
+        let body = match &asked.stream {
+            Some(stream) => Payload::Streamed(stream.clone()),
+            None => Payload::Whole(Encoded::from(asked.body.clone())),
+        };
+        let mut request = Request::new(body);
+        *request.method_mut() = asked.method.clone();
+        *request.uri_mut() = asked.target.clone().into();
+        *request.headers_mut() = asked.headers.clone();
+        let headers = request.headers_mut();
         if let Some(value) = &self.authorization {
             headers.insert(AUTHORIZATION, value.clone());
         }
         if let Some(Ok(value)) = context.traceparent.as_deref().map(HeaderValue::from_str) {
             headers.insert("traceparent", value);
         }
-        let (method, target) = (request.method.clone(), request.target.clone());
-        let (body, stream) = (request.body.clone(), request.stream.clone());
-        let asked = Asked { method, target, headers, body, stream };
-        let response = self.uplink.send(asked, request.repeatable, permit).await?;
-        self.read(response, request.stall).await
+        if !self.pool.is_http2() {
+            join_cookies(headers);
+            // Some servers read the length of each such request.
+            if asked.body.is_empty() && matches!(asked.method, Method::POST | Method::PUT | Method::PATCH) {
+                headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+            }
+        }
+        let response = self.pool.send(&request, asked.repeatable, permit).await;
+        self.read(response.map_err(|failure| self.explain(failure))?, asked.stall).await
     }
 
     /// Reads an answer until it has begun.
-    async fn read(
-        &self,
-        response: http::Response<OpenAnswer>,
-        stall: Duration,
-    ) -> Result<OpaqueAnswer, Error> {
+    async fn read(&self, response: Response<Answer>, stall: Duration) -> Result<OpaqueAnswer, Error> {
         let (parts, mut arriving) = response.into_parts();
         let (status, mut headers) = (parts.status, parts.headers);
         if status.is_informational() {
-            return Err(self.broken(Failure::Broken(format!("it answered {status}, which nobody asked for"))));
+            return Err(
+                self.explain(Failure::Broken(format!("it answered {status}, which nobody asked for")))
+            );
         }
         if let Some(coding) = end_to_end::other_coding(&headers).filter(|_| !arriving.is_end()) {
             let coding: String = coding.chars().take(100).collect();
             let message = format!("its answer has the transfer coding '{coding}', which nothing asked for");
-            return Err(self.broken(Failure::Broken(message)));
+            return Err(self.explain(Failure::Broken(message)));
         }
         end_to_end::of_answer(&mut headers);
         let form = BodyForm::of(&headers);
         let mut begun = Begun::default();
-        while let Some(frame) = arriving.frame().await.map_err(|failure| self.broken(failure))? {
+        while let Some(frame) = arriving.frame().await.map_err(|failure| self.explain(failure))? {
             match frame.into_data() {
-                Ok(bytes) => begun.add(bytes),
+                Ok(bytes) => begun.add(bytes, 0),
                 Err(frame) => match frame.into_trailers() {
                     Ok(trailers) if form == BodyForm::Messages => {
                         return ended(status, headers, begun, trailers);
@@ -126,7 +123,7 @@ impl Upstream {
             }
             if is_failure(status, &headers) {
                 if begun.bytes().len() > LARGEST_WHOLE {
-                    return Err(self.broken(Failure::TooLarge));
+                    return Err(self.explain(Failure::TooLarge));
                 }
             } else if form.has_content(begun.bytes()) && (form == BodyForm::Messages || !arriving.is_end()) {
                 let broken = Broken::default();
@@ -135,37 +132,62 @@ impl Upstream {
                 return Ok(OpaqueAnswer { status, headers, body, broken });
             }
         }
-        arriving.end();
         let body = begun.freeze();
         if is_failure(status, &headers) {
             return Err(Error::Answered(Box::new(FailedAnswer { status, headers, body })));
         }
         if form == BodyForm::Messages && status == StatusCode::OK && grpc_status(&headers).is_none() {
-            return Err(self.broken(Failure::Broken(NO_STATUS.into())));
+            return Err(self.explain(Failure::Broken(NO_STATUS.into())));
         }
         Ok(OpaqueAnswer { status, headers, body: OpaqueBody::Whole(body), broken: Broken::default() })
     }
 
-    fn broken(&self, failure: Failure) -> Error {
-        self.uplink.explain(failure)
+    fn explain(&self, failure: Failure) -> Error {
+        let dialer = self.pool.dialer();
+        match failure {
+            Failure::NotConnected(error @ (Error::Unimplemented { .. } | Error::Malformed { .. })) => error,
+            Failure::NotConnected(_) | Failure::Unsent(_) => {
+                Error::Unsent { peer: dialer.peer().to_owned(), message: failure.message() }
+            }
+            Failure::TooLarge => dialer.transport("the answer to a failed request is too large"),
+            Failure::NoAnswer(_) | Failure::Broken(_) => dialer.transport(failure.message()),
+        }
     }
 
-    /// Asks whether the server answers HTTP requests at all.
+    /// Whether the server answers an HTTP request at all: with a head, or with a reset of this request alone. A status from 500
+    /// without a gRPC status is a failure.
     async fn is_alive(&self) -> Result<bool, Error> {
-        let headers = self.authorization.iter().map(|value| (AUTHORIZATION, value.clone())).collect();
-        let target = self.probe.parse();
-        let target =
-            target.map_err(|error: http::uri::InvalidUri| Error::Malformed { message: error.to_string() })?;
-        let asked = Asked { method: Method::GET, target, headers, body: Bytes::new(), stream: None };
-        let answer = tokio::time::timeout(self.timeout, self.uplink.answers(asked)).await;
-        let waited = || self.uplink.dialer().transport(format!("timed out after {:?}", self.timeout));
-        answer.map_err(|_| waited())?
+        let mut request = Request::new(Payload::Whole(Encoded::default()));
+        *request.uri_mut() = self
+            .probe
+            .parse()
+            .map_err(|error: http::uri::InvalidUri| Error::Malformed { message: error.to_string() })?;
+        request.headers_mut().extend(self.authorization.iter().map(|value| (AUTHORIZATION, value.clone())));
+        let answered = async {
+            let (head, answer) = match self.pool.ask(&request).await {
+                Ok(response) => response.into_parts(),
+                Err(Failure::Broken(_)) => return Ok(true),
+                Err(failure) => return Err(self.explain(failure)),
+            };
+            if !self.pool.is_http2() {
+                // The connection is kept for the next request.
+                answer.collect(LARGEST_WHOLE).await.map_err(|failure| self.explain(failure))?;
+            }
+            Ok(!head.status.is_server_error() || head.headers.contains_key("grpc-status"))
+        };
+        let waited = || self.pool.dialer().transport(format!("timed out after {:?}", self.timeout));
+        tokio::time::timeout(self.timeout, answered).await.map_err(|_| waited())?
     }
 }
 
-/// The settings of a server's connections: a stream keeps its place long after its first content.
-fn widened(config: &Config) -> Config {
-    Config { max_connections: config.max_connections.max(CONNECTIONS), ..config.clone() }
+/// Joins the cookies, which HTTP/2 may split into several headers (RFC 9113, section 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let cookies: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if cookies.len() > 1
+        && let Ok(joined) = HeaderValue::from_bytes(&cookies.join(&b"; "[..]))
+    {
+        headers.insert(COOKIE, joined);
+    }
 }
 
 /// The answer to a call that ended before its first whole message.
@@ -182,32 +204,6 @@ fn ended(
     let rest = Empty::new().map_err(|never| match never {}).with_trailers(ready(Some(Ok(trailers))));
     let (body, broken) = (OpaqueBody::Begun(begun.freeze(), Box::pin(rest)), Broken::default());
     Ok(OpaqueAnswer { status, headers, body, broken })
-}
-
-/// The beginning of a body. A single piece is not copied.
-#[derive(Default)]
-struct Begun {
-    first: Bytes,
-    whole: BytesMut,
-}
-
-impl Begun {
-    fn add(&mut self, bytes: Bytes) {
-        if self.first.is_empty() && self.whole.is_empty() {
-            self.first = bytes;
-            return;
-        }
-        self.whole.extend_from_slice(&std::mem::take(&mut self.first));
-        self.whole.extend_from_slice(&bytes);
-    }
-
-    fn bytes(&self) -> &[u8] {
-        if self.whole.is_empty() { &self.first } else { &self.whole }
-    }
-
-    fn freeze(self) -> Bytes {
-        if self.whole.is_empty() { self.first } else { self.whole.freeze() }
-    }
 }
 
 /// Whether an answer says that this server cannot serve the request now, though another might. The headers may be trailers.
@@ -235,7 +231,7 @@ fn busy(is_call: bool) -> Error {
 
 impl Client for Upstream {
     fn peer(&self) -> &str {
-        self.uplink.dialer().peer()
+        self.pool.dialer().peer()
     }
 
     fn infer(&self, _: InferRequest, _: CallContext) -> BoxFuture<'_, Result<InferResponse, Error>> {

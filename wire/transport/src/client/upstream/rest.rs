@@ -15,8 +15,7 @@ use parm_protocol::{Broken, Error, ReaderHandle};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::content::BodyForm;
-use super::uplink::OpenAnswer;
-use crate::client::http::connection::Failure;
+use crate::client::pool::Answer;
 
 /// The error of a gRPC answer without a status.
 pub(super) const NO_STATUS: &str = "its answer ended without a gRPC status";
@@ -24,7 +23,7 @@ pub(super) const NO_STATUS: &str = "its answer ended without a gRPC status";
 /// The rest of an answer.
 pub(super) struct AnswerRest {
     /// The answer, until it has ended.
-    open: Option<OpenAnswer>,
+    open: Option<Answer>,
     form: BodyForm,
     stall: Duration,
     patience: Pin<Box<Sleep>>,
@@ -44,7 +43,7 @@ pub(super) struct AnswerRest {
 const LONGEST_SILENCE: Duration = Duration::from_secs(3600);
 
 impl AnswerRest {
-    pub(super) fn new(open: OpenAnswer, form: BodyForm, stall: Duration, broken: Broken) -> Self {
+    pub(super) fn new(open: Answer, form: BodyForm, stall: Duration, broken: Broken) -> Self {
         let heard = Instant::now();
         let patience = Box::pin(sleep_until(heard + stall));
         let (open, chosen, has_trailers, cut) = (Some(open), false, false, None);
@@ -53,7 +52,7 @@ impl AnswerRest {
 
     /// When to lose patience with the server. As long as its client may send more, it perhaps waits for that.
     fn until(&self) -> Instant {
-        match self.open.as_ref().and_then(OpenAnswer::asking).map(ReaderHandle::ended) {
+        match self.open.as_ref().and_then(Answer::asking).map(ReaderHandle::ended) {
             None => self.heard + self.stall,
             Some(Some(ended)) => self.heard.max(ended) + self.stall,
             Some(None) => self.heard + self.stall.max(LONGEST_SILENCE),
@@ -144,12 +143,10 @@ impl Body for AnswerRest {
                 own.poll_failure(NO_STATUS, cx)
             }
             Poll::Ready(Ok(None)) => {
-                if let Some(open) = own.open.take() {
-                    open.end();
-                }
+                own.open = None;
                 Poll::Ready(None)
             }
-            Poll::Ready(Err(failure)) => own.poll_failure(&reason(failure), cx),
+            Poll::Ready(Err(failure)) => own.poll_failure(&failure.message(), cx),
             Poll::Pending if own.poll_silence(cx).is_ready() => {
                 let message = format!("it sent nothing for {:?} in the middle of its answer", own.stall);
                 own.poll_failure(&message, cx)
@@ -160,12 +157,5 @@ impl Body for AnswerRest {
 
     fn is_end_stream(&self) -> bool {
         self.open.is_none() && self.cut.is_none()
-    }
-}
-
-fn reason(failure: Failure) -> String {
-    match failure {
-        Failure::Unsent(message) | Failure::NoAnswer(message) | Failure::Broken(message) => message,
-        Failure::TooLarge => "the answer is too large".into(),
     }
 }

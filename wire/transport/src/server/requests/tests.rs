@@ -20,9 +20,12 @@ use crate::scripted::{Scripted, echo};
 use crate::server::Config;
 
 /// A connection to a server, served like those of its listeners.
-pub(super) fn connect<S: InferenceService>(shared: &Arc<Shared<S>>) -> (UnixStream, JoinHandle<()>) {
+pub(in crate::server) fn connect<S: InferenceService>(
+    shared: &Arc<Shared<S>>,
+) -> (UnixStream, JoinHandle<()>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let (app, limits) = (App::new(shared.clone(), None), shared.config.limits());
+    let app = App::new(shared.clone(), None).reached(Reach::Local);
+    let limits = shared.config.limits();
     (theirs, tokio::spawn(serve_one(ours.into(), app, limits, shared.drain.clone())))
 }
 
@@ -69,13 +72,6 @@ async fn quiet_watch_keeps_its_connection() {
     scene.drain.cancel();
     let end = watch.message().await;
     assert!(matches!(end, Ok(None)), "the watch was cut, not ended: {end:?}");
-    assert!(scene.closes().await);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_connection_is_idle_once_its_watch_has_ended() {
-    let mut scene = Scene::new().await;
-    drop(scene.watch().await);
     assert!(scene.closes().await);
 }
 
@@ -191,28 +187,12 @@ async fn unread_answer_ends_its_connection_and_frees_its_bytes() {
     drop(response);
 }
 
-/// A connection of HTTP/1.1 to a server whose connections end after ten seconds.
+/// A connection to a server whose connections end after ten seconds.
 async fn aged() -> (UnixStream, JoinHandle<()>) {
     let config = Config { max_connection_age: Duration::from_secs(10), ..Config::default() };
     let service = Scripted(|request, _| async { Ok(echo(request)) });
     let shared = Shared::new(config, Arc::new(service), Keys::none());
     connect(&shared)
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_next_answer_on_an_old_connection_is_its_last() {
-    let (mut client, served) = aged().await;
-    let mut ask = async || {
-        client.write_all(b"GET /v2/health/live HTTP/1.1\r\nhost: parm\r\n\r\n").await.unwrap();
-        let mut answer = vec![0; 4096];
-        let length = client.read(&mut answer).await.unwrap();
-        String::from_utf8_lossy(&answer[..length]).into_owned()
-    };
-    assert!(!ask().await.contains("connection: close"));
-    tokio::time::sleep(Duration::from_secs(12)).await;
-    let last = ask().await;
-    assert!(last.starts_with("HTTP/1.1 200") && last.contains("connection: close"), "{last}");
-    served.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

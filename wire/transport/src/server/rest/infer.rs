@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
 use http::HeaderMap;
@@ -14,42 +13,43 @@ use parm_protocol::{
     Code, Context, Error, InferRequest, InferResponse, InferenceService, ModelRef, Transport,
 };
 
-use super::{JSON, Served, Target, body, key, problem, tell_outcome, traceparent};
+use super::{Incomplete, JSON, problem, tell_outcome, traceparent};
 use crate::budget::Share;
+use crate::server::body;
 use crate::server::shared::Shared;
 
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const JSON_LENGTH: HeaderName = HeaderName::from_static(HEADER_LENGTH);
 
-pub(super) async fn infer<S: InferenceService>(
-    State(shared): Served<S>,
-    target: Target,
-    request: Request,
+pub(super) async fn answer<S: InferenceService>(
+    shared: &Shared<S>,
+    model: ModelRef,
+    request: Incomplete,
+    key: Option<Arc<str>>,
 ) -> Response {
     let arrived = tokio::time::Instant::now();
-    let (traceparent, key) = (traceparent(request.headers()), key(&request));
-    let model = ModelRef::from(target);
-    let parsed = match read(request, &shared).await {
-        Ok((json_length, held)) => parse(&shared, &model, json_length, held.bytes)
-            .map_err(|error| unknown(&shared, &model).unwrap_or(error))
+    let traceparent = traceparent(request.headers());
+    let parsed = match read(request, shared).await {
+        Ok((json_length, held)) => parse(shared, &model, json_length, held.bytes)
+            .map_err(|error| unknown(shared, &model).unwrap_or(error))
             .and_then(|parsed| shared.holds(&held.share, &parsed.0).map(|()| (parsed, held.share))),
         Err(error) => Err(error),
     };
     let (request, wanted, share) = match parsed {
         Ok(((request, wanted), share)) => (InferRequest { model, ..request }, wanted, share),
-        Err(error) => return problem(&shared, &shared.rejected(error, Transport::Http)),
+        Err(error) => return problem(shared, &shared.rejected(error, Transport::Http)),
     };
     let transport = Transport::Http;
     let context = Context { arrived, deadline: None, transport, traceparent, caller: None, key };
     let answered = shared.service.infer(request, context).await;
     match answered.and_then(|response| respond(&response, &wanted, share)) {
         Ok(response) => response,
-        Err(error) => problem(&shared, &error),
+        Err(error) => problem(shared, &error),
     }
 }
 
 async fn read<S: InferenceService>(
-    request: Request,
+    request: Incomplete,
     shared: &Shared<S>,
 ) -> Result<(Option<usize>, body::Held), Error> {
     let json_length = json_length(request.headers())?;

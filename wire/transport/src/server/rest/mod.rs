@@ -1,162 +1,177 @@
-//! The REST endpoints: one file per group. Handlers parse, call the service, and map the error.
+//! The REST endpoints. Handlers parse, call the service, and map the error.
 
-pub(super) mod body;
-mod call;
-mod forward;
-mod frames;
-mod health;
 mod infer;
-mod inflate;
-mod models;
-mod openapi;
-mod repository;
 mod texts;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::Body;
-use axum::extract::{FromRequestParts, Path, Request, State};
 use axum::response::Response;
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
-use http::request::Parts;
-use http::{HeaderMap, Method, StatusCode};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::{HeaderMap, Method, Request, StatusCode};
+use hyper::body::{Body as _, Incoming};
 use parm_protocol::texts::{Embed, Embeddings, Rerank, ScoreDocuments};
-use parm_protocol::{
-    Error, InferResponse, InferenceService, ModelRef, Parameter, Transport, is_grpc, rest as codec,
-};
+use parm_protocol::{Error, InferResponse, InferenceService, ModelRef, Parameter, Transport, rest as codec};
+use percent_encoding::percent_decode_str;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use super::auth::Reach;
-use super::routes::Routes;
 use super::shared::Shared;
-use super::status;
-use crate::keys::{self, Access, Caller, Visit};
+use super::{body, replacements, status};
+use crate::frames;
+use crate::keys::{self, Route, Visit};
+use crate::listening::{Connection, Lent};
+use crate::routes::Endpoint;
 
-pub(super) use forward::{Lasting, forward};
-
-pub(super) const CLOSE: HeaderValue = HeaderValue::from_static("close");
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const OUTCOME: HeaderName = HeaderName::from_static("parm-outcome");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-type Served<S> = State<Arc<Shared<S>>>;
+/// The description of the routes.
+const OPENAPI: &str = include_str!("openapi.json");
 
-/// Every route. `openapi.json` describes them and [`REST`](keys::REST) has the access that they require; tests compare the
-/// three.
-fn routes<S: InferenceService>() -> Routes<Arc<Shared<S>>> {
-    const GET: Method = Method::GET;
-    const POST: Method = Method::POST;
-    Routes::default()
-        .on(GET, "/v2", models::server::<S>)
-        .on(GET, "/v2/", models::server::<S>)
-        .on(GET, "/v2/openapi.json", openapi::document)
-        .on(GET, "/v2/health/live", health::live::<S>)
-        .on(GET, "/v2/health/ready", health::ready::<S>)
-        .on(GET, "/v2/models", models::list::<S>)
-        .on(GET, "/v2/models/stats", models::all_statistics::<S>)
-        .on(GET, "/v2/models/{model}", models::metadata::<S>)
-        .on(GET, "/v2/models/{model}/ready", models::ready::<S>)
-        .on(GET, "/v2/models/{model}/config", models::config::<S>)
-        .on(GET, "/v2/models/{model}/stats", models::statistics::<S>)
-        .on(POST, "/v2/models/{model}/infer", infer::infer::<S>)
-        .on(GET, "/v2/models/{model}/versions/{version}", models::metadata::<S>)
-        .on(GET, "/v2/models/{model}/versions/{version}/ready", models::ready::<S>)
-        .on(GET, "/v2/models/{model}/versions/{version}/config", models::config::<S>)
-        .on(GET, "/v2/models/{model}/versions/{version}/stats", models::statistics::<S>)
-        .on(POST, "/v2/models/{model}/versions/{version}/infer", infer::infer::<S>)
-        .on(POST, "/v2/repository/index", repository::index::<S>)
-        .on(POST, "/v2/repository/models/{model}/load", repository::load::<S>)
-        .on(POST, "/v2/repository/models/{model}/unload", repository::unload::<S>)
-        .on(GET, "/v2/frames", frames::upgrade::<S>)
-        .on(GET, "/v1/models", texts::models::<S>)
-        .on(POST, "/v1/embeddings", texts::exchange::<S, Embeddings>)
-        .on(POST, "/v1/rerank", texts::exchange::<S, ScoreDocuments>)
-        .on(POST, "/embed", texts::exchange::<S, Embed>)
-        .on(POST, "/rerank", texts::exchange::<S, Rerank>)
+type Incomplete = Request<Lent<Incoming>>;
+
+/// The body of `POST /v2/repository/index`; may be empty.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Question {
+    ready: bool,
 }
 
-pub(super) fn router<S: InferenceService>(shared: Arc<Shared<S>>) -> Router {
-    routes().router().with_state(shared)
+/// The body of a load; may be empty.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct LoadBody {
+    parameters: BTreeMap<String, IgnoredAny>,
 }
 
-/// Admits a request if it is served and its caller has the required access. The access comes from the table, so that no
-/// handler can forget to check it. Clients without a key cannot probe for paths.
-pub(super) fn admit<S: InferenceService, B>(
-    shared: &Shared<S>,
-    request: &http::Request<B>,
-    reach: Reach,
-) -> Result<Visit, Box<Response>> {
-    let (method, path) = (request.method(), request.uri().path());
-    let forwards = shared.service.forwards(path);
-    let access = if forwards {
-        Some(Access::Infer)
-    } else {
-        keys::find(keys::REST, method, path).map(|route| route.access)
+/// Answers a request of this route.
+pub(super) async fn answer<S: InferenceService>(
+    shared: &Arc<Shared<S>>,
+    route: &'static Route,
+    request: Incomplete,
+    visit: &Visit,
+    connection: Connection,
+) -> Response {
+    let is_head = request.method() == Method::HEAD;
+    let rejected = |error| problem(shared, &shared.rejected(error, Transport::Http));
+    let model = match target(route, request.uri().path()) {
+        Ok(model) => model,
+        Err(error) => return rejected(error),
     };
-    let visit = shared.guard.check(request.headers(), access.unwrap_or(Access::AnyKey), reach);
-    let visit = visit.map_err(|error| {
-        let (form, transport) = if forwards {
-            (forward::ErrorForm::of(path, request.headers()), transport_of(request.headers()))
-        } else {
-            (forward::ErrorForm::Protocol, Transport::Http)
-        };
-        Box::new(forward::problem(shared, &shared.rejected(error, transport), form))
-    })?;
-    match access {
-        None => Err(Box::new(not_served(shared, method, path))),
-        Some(Access::Control) => {
-            shared.changed(method, path, &visit);
-            Ok(visit)
+    let service = &shared.service;
+    let key = || visit.caller().name();
+    let response = match (route.endpoint, model) {
+        (Endpoint::Infer, Some(model)) => infer::answer(shared, model, request, key()).await,
+        (Endpoint::Live, _) => empty(service.is_live()),
+        (Endpoint::Ready, _) => empty(service.is_ready()),
+        (Endpoint::ModelReady, Some(model)) => match service.is_model_ready(&model) {
+            Ok(ready) => empty(ready),
+            Err(error) => problem(shared, &error),
+        },
+        (Endpoint::Server, _) => {
+            let mut metadata = service.server_metadata();
+            metadata.extensions.push(frames::EXTENSION.to_owned());
+            told(shared, Ok(metadata))
         }
-        Some(_) => Ok(visit),
-    }
+        (Endpoint::Models, _) => told(shared, names(&**service)),
+        (Endpoint::Metadata, Some(model)) => told(shared, service.model_metadata(&model)),
+        (Endpoint::ModelConfig, Some(model)) => told(shared, service.model_config(&model)),
+        (Endpoint::Statistics, model) => {
+            let statistics = service.statistics(model.as_ref());
+            told(shared, statistics.map(|statistics| json!({ "model_stats": statistics })))
+        }
+        (Endpoint::Index, _) => match read::<Question, S>(request, shared).await {
+            Ok(Question { ready }) => told(shared, service.repository_index(ready)),
+            Err(error) => rejected(error),
+        },
+        (Endpoint::Load, Some(model)) => {
+            let asked = read::<LoadBody, S>(request, shared).await;
+            let allowed =
+                asked.and_then(|asked| replacements::reject(asked.parameters.keys().map(String::as_str)));
+            match allowed {
+                Ok(()) => told(shared, service.load_model(&model.name).await.map(|()| json!({}))),
+                Err(error) => rejected(error),
+            }
+        }
+        (Endpoint::Unload, Some(model)) => {
+            told(shared, service.unload_model(&model.name).await.map(|()| json!({})))
+        }
+        (Endpoint::Frames, _) => {
+            let (mut request, age) = (request, shared.ages.next());
+            let caller = visit.caller().clone();
+            shared.frames.answer(&mut request, caller, age, connection.taken_over()).map(|()| Body::empty())
+        }
+        (Endpoint::OpenApi, _) => json(StatusCode::OK, Bytes::from_static(OPENAPI.as_bytes())),
+        (Endpoint::TextModels, _) => texts::models(shared),
+        (Endpoint::Embeddings, _) => texts::exchange::<S, Embeddings>(shared, request, key()).await,
+        (Endpoint::ScoreDocuments, _) => texts::exchange::<S, ScoreDocuments>(shared, request, key()).await,
+        (Endpoint::Embed, _) => texts::exchange::<S, Embed>(shared, request, key()).await,
+        (Endpoint::Rerank, _) => texts::exchange::<S, Rerank>(shared, request, key()).await,
+        // Rows of other tables.
+        _ => rejected(Error::UnknownPath { path: route.path.to_owned() }),
+    };
+    if is_head { without_body(response) } else { response }
 }
 
-#[derive(Debug, Deserialize)]
-struct Target {
-    model: String,
-    #[serde(default)]
-    version: Option<String>,
-}
-
-/// Axum would reject a path that is not text with its own message, and uncounted.
-impl<S: InferenceService> FromRequestParts<Arc<Shared<S>>> for Target {
-    type Rejection = Response;
-
-    async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared<S>>) -> Result<Self, Response> {
-        let target = Path::<Target>::from_request_parts(parts, shared).await;
-        target.map(|Path(target)| target).map_err(|rejection| {
-            let error = Error::Malformed { message: rejection.body_text() };
-            problem(shared, &shared.rejected(error, Transport::Http))
+/// The model in a path.
+fn target(route: &Route, path: &str) -> Result<Option<ModelRef>, Error> {
+    let part = |name: &str| {
+        let segment = route.segment(name, path).map(|segment| percent_decode_str(segment).decode_utf8());
+        segment.transpose().map_err(|_| Error::Malformed {
+            message: format!("the {name} in the path is not UTF-8: escape it as text"),
         })
-    }
+    };
+    let version = part("version")?.map(Into::into);
+    Ok(part("model")?.map(|name| ModelRef { name: name.into(), version }))
 }
 
-impl From<Target> for ModelRef {
-    fn from(Target { model, version }: Target) -> Self {
-        ModelRef { name: model, version }
-    }
+fn names<S: InferenceService>(service: &S) -> Result<serde_json::Value, Error> {
+    let mut models: Vec<String> =
+        service.repository_index(false)?.into_iter().map(|entry| entry.name).collect();
+    models.sort();
+    models.dedup();
+    Ok(json!({ "models": models }))
 }
 
-/// The transport of a request that is for upstream servers, or REST.
-fn transport_of(headers: &HeaderMap) -> Transport {
-    if is_grpc(headers) { Transport::Grpc } else { Transport::Http }
+/// Reads a body that may be empty.
+async fn read<T: Default + DeserializeOwned, S: InferenceService>(
+    request: Incomplete,
+    shared: &Shared<S>,
+) -> Result<T, Error> {
+    let body = body::read(request, shared).await?.bytes;
+    if body.is_empty() {
+        return Ok(T::default());
+    }
+    serde_json::from_slice(&body).map_err(|error| Error::Malformed { message: error.to_string() })
+}
+
+/// A response whose status says it all.
+fn empty(good: bool) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    response
+}
+
+/// The response to a `HEAD` request.
+fn without_body(mut response: Response) -> Response {
+    if let Some(length) = response.body().size_hint().exact() {
+        response.headers_mut().entry(CONTENT_LENGTH).or_insert(HeaderValue::from(length));
+    }
+    response.map(|_| Body::empty())
 }
 
 /// W3C `traceparent`, if the client sent one.
-fn traceparent(headers: &HeaderMap) -> Option<String> {
+pub(super) fn traceparent(headers: &HeaderMap) -> Option<String> {
     headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
-/// The name of the client's key.
-fn key(request: &Request) -> Option<Arc<str>> {
-    request.extensions().get::<Caller>().and_then(Caller::name)
-}
-
 /// Says in a header how an answer was obtained.
-fn tell_outcome(headers: &mut HeaderMap, response: &InferResponse) {
+pub(super) fn tell_outcome(headers: &mut HeaderMap, response: &InferResponse) {
     if let Some(outcome) = response.parameters.get("parm_outcome").and_then(Parameter::as_str)
         && let Ok(outcome) = HeaderValue::from_str(outcome)
     {
@@ -171,7 +186,7 @@ pub(super) fn problem<S: InferenceService>(shared: &Shared<S>, error: &Error) ->
 }
 
 /// A JSON response, or that of the error.
-fn answer<S: InferenceService, T: Serialize>(shared: &Shared<S>, outcome: Result<T, Error>) -> Response {
+fn told<S: InferenceService, T: Serialize>(shared: &Shared<S>, outcome: Result<T, Error>) -> Response {
     let encoded = outcome.and_then(|value| {
         serde_json::to_vec(&value).map_err(|error| Error::Internal { message: error.to_string() })
     });
@@ -181,7 +196,7 @@ fn answer<S: InferenceService, T: Serialize>(shared: &Shared<S>, outcome: Result
     }
 }
 
-fn json(status: StatusCode, body: Bytes) -> Response {
+pub(super) fn json(status: StatusCode, body: Bytes) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, JSON);
@@ -189,7 +204,7 @@ fn json(status: StatusCode, body: Bytes) -> Response {
 }
 
 /// Rejects an unknown path, or a method that a path does not support.
-fn not_served<S: InferenceService>(shared: &Shared<S>, method: &Method, path: &str) -> Response {
+pub(super) fn not_served<S: InferenceService>(shared: &Shared<S>, method: &Method, path: &str) -> Response {
     let shown = path.chars().take(200).collect::<String>();
     if keys::methods(keys::REST, path).next().is_none() {
         return problem(shared, &shared.rejected(Error::UnknownPath { path: shown }, Transport::Http));
@@ -198,38 +213,4 @@ fn not_served<S: InferenceService>(shared: &Shared<S>, method: &Method, path: &s
         Error::Malformed { message: format!("{shown} does not support {method}: see /v2/openapi.json") };
     let error = shared.rejected(error, Transport::Http);
     json(StatusCode::METHOD_NOT_ALLOWED, codec::encode_error(&error))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-    use crate::scripted::Scripted;
-
-    #[test]
-    fn routes_are_those_of_the_table_and_the_description() {
-        type Any = fn(
-            parm_protocol::InferRequest,
-            parm_protocol::Context,
-        ) -> std::future::Ready<Result<parm_protocol::InferResponse, Error>>;
-        let routes = routes::<Scripted<Any>>();
-        let served: BTreeSet<_> =
-            routes.served().iter().map(|(method, path)| (method.to_string(), (*path).to_owned())).collect();
-        let table: BTreeSet<_> =
-            keys::REST.iter().map(|route| (route.method.to_string(), route.path.to_owned())).collect();
-        assert_eq!(served, table, "keys::REST has a row for every route and no other rows");
-        let document: serde_json::Value = serde_json::from_str(openapi::DOCUMENT).unwrap();
-        let described: BTreeSet<_> = document["paths"]
-            .as_object()
-            .unwrap()
-            .iter()
-            .flat_map(|(path, methods)| {
-                let methods = methods.as_object().unwrap().keys().filter(|key| *key != "parameters");
-                methods.map(|method| (method.to_uppercase(), path.clone()))
-            })
-            .collect();
-        let missing: Vec<_> = described.difference(&served).collect();
-        assert!(missing.is_empty(), "openapi.json describes routes that are not served: {missing:?}");
-    }
 }

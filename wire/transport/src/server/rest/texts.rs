@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::body::Body;
-use axum::extract::{Query, Request, State};
+use axum::extract::Query;
 use axum::response::Response;
 use http::header::CONTENT_TYPE;
 use parm_protocol::bounds::Room;
@@ -15,9 +15,10 @@ use parm_protocol::{
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::forward::{self, ErrorForm};
-use super::{JSON, Served, answer, body, key, tell_outcome, traceparent};
+use super::{Incomplete, JSON, tell_outcome, told, traceparent};
 use crate::budget::Share;
+use crate::server::body;
+use crate::server::forward::{self, ErrorForm};
 use crate::server::shared::Shared;
 
 /// The parameters of the address.
@@ -29,36 +30,38 @@ struct InQuery {
 
 /// Lists the models that these routes can name, as OpenAI's clients expect. The time of a model's creation is unknown: it is
 /// that of the first list.
-pub(super) async fn models<S: InferenceService>(State(shared): Served<S>) -> Response {
+pub(super) fn models<S: InferenceService>(shared: &Shared<S>) -> Response {
     static CREATED: LazyLock<u64> =
         LazyLock::new(|| SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()));
-    let names = match with_texts(&shared, |_| true) {
+    let names = match with_texts(shared, |_| true) {
         Ok(names) => names,
-        Err(error) => return forward::problem(&shared, &error, ErrorForm::OpenAi),
+        Err(error) => return forward::problem(shared, &error, ErrorForm::OpenAi),
     };
     let model = |name: String| serde_json::json!({ "id": name, "object": "model", "created": *CREATED, "owned_by": "parm" });
     let data: Vec<_> = names.into_iter().map(model).collect();
-    answer(&shared, Ok(serde_json::json!({ "object": "list", "data": data })))
+    told(shared, Ok(serde_json::json!({ "object": "list", "data": data })))
 }
 
 /// Answers a request of this form.
 pub(super) async fn exchange<S: InferenceService, E: Exchange>(
-    State(shared): Served<S>,
-    request: Request,
+    shared: &Shared<S>,
+    request: Incomplete,
+    key: Option<Arc<str>>,
 ) -> Response {
     let form = if E::OPENAI { ErrorForm::OpenAi } else { ErrorForm::Protocol };
-    match answered::<S, E>(&shared, request).await {
+    match answered::<S, E>(shared, request, key).await {
         Ok(response) => response,
-        Err(error) => forward::problem(&shared, &error, form),
+        Err(error) => forward::problem(shared, &error, form),
     }
 }
 
 async fn answered<S: InferenceService, E: Exchange>(
     shared: &Shared<S>,
-    request: Request,
+    request: Incomplete,
+    key: Option<Arc<str>>,
 ) -> Result<Response, Error> {
     let (arrived, transport) = (Instant::now(), Transport::Http);
-    let (traceparent, key) = (traceparent(request.headers()), key(&request));
+    let traceparent = traceparent(request.headers());
     let rejected = |error| shared.rejected(error, transport);
     let (exchange, request, share) = read::<S, E>(shared, request).await.map_err(rejected)?;
     let context = Context { arrived, deadline: None, transport, traceparent, caller: None, key };
@@ -75,7 +78,7 @@ async fn answered<S: InferenceService, E: Exchange>(
 
 async fn read<S: InferenceService, E: Exchange>(
     shared: &Shared<S>,
-    mut request: Request,
+    mut request: Incomplete,
 ) -> Result<(E, InferRequest, Arc<Share>), Error> {
     let parameters = terms::take(request.headers_mut())?;
     let address = Query::<InQuery>::try_from_uri(request.uri()).map(|Query(address)| address);

@@ -158,18 +158,3 @@ pub(crate) async fn pair() -> (Socket, Socket) {
     let (near, far) = tokio::join!(outgoing.dial(&authority, Duration::from_secs(60)), far);
     (near.unwrap(), far.unwrap())
 }
-
-#[tokio::test]
-async fn every_transport_and_page_speaks_tls_where_it_is_required() {
-    let scene = Scene::new();
-    let server = serve(&scene.local(Mode::Require)).await;
-    all(server.addresses, true, &scene.caller(Mode::Off), Ok(())).await;
-    all(server.addresses, false, &scene.caller(Mode::Require), Ok(())).await;
-    let metrics = server.addresses.metrics.to_string();
-    let outgoing = scene.caller(Mode::Off).outgoing(&metrics, true, Spoken::Http1).unwrap();
-    let mut socket = outgoing.dial(&metrics, Duration::from_secs(60)).await.unwrap();
-    socket.write_all(b"GET /metrics HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.unwrap();
-    let mut page = String::new();
-    socket.read_to_string(&mut page).await.unwrap();
-    assert!(page.starts_with("HTTP/1.1 200") && page.ends_with("here\n"), "{page}");
-}

@@ -15,12 +15,10 @@ use parm_protocol::{Code, Error, OpaqueAnswer, OpaqueBody, OpaqueRequest, RestOf
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, oneshot};
 
-use crate::client::upstream::content::LARGEST_WHOLE;
 use crate::client::{Config, connect};
 
-/// Two messages of gRPC.
+/// A message of gRPC.
 pub(super) const FIRST: &[u8] = b"\0\0\0\0\x03abc";
-const SECOND: &[u8] = b"\0\0\0\0\x01d";
 
 /// A server, and a client of it.
 pub(super) struct Pair {
@@ -160,32 +158,6 @@ async fn unary_call_passes_with_its_trailers() {
         assert_eq!((grpc_status(&trailers), trailers["x-b"].as_bytes()), (Some(0), &b"2"[..]));
     }
     assert_eq!(pair.connections(), 1);
-}
-
-#[tokio::test]
-async fn stream_passes_message_by_message() {
-    let go = Arc::new(Notify::new());
-    let waits = go.clone();
-    let pair = Pair::new(move |_, _, mut respond| {
-        let waits = waits.clone();
-        async move {
-            let mut stream = respond.send_response(head(&[]), false).unwrap();
-            stream.send_data(FIRST.into(), false).unwrap();
-            waits.notified().await;
-            stream.send_data(SECOND.into(), false).unwrap();
-            waits.notified().await;
-            stream.send_trailers(headers(&[("grpc-status", "0")])).unwrap();
-        }
-    })
-    .await;
-    let (first, mut rest) = begun(pair.ask().await.unwrap());
-    assert_eq!(first, FIRST);
-    go.notify_one();
-    assert_eq!(rest.frame().await.unwrap().unwrap().into_data().unwrap(), SECOND);
-    go.notify_one();
-    let trailers = rest.frame().await.unwrap().unwrap().into_trailers().unwrap();
-    assert_eq!(grpc_status(&trailers), Some(0));
-    assert!(rest.frame().await.is_none());
 }
 
 /// A client of HTTP/2 ends its connection after a hundred empty frames of any of its streams.
@@ -381,17 +353,6 @@ async fn cancelled_call_is_reset_at_the_server() {
 }
 
 #[tokio::test]
-async fn connection_that_ends_is_dialled_again() {
-    let pair =
-        Pair::new(|_, _, respond| async move { say(respond, &[FIRST], &[("grpc-status", "0")]) }).await;
-    for _ in 0..5 {
-        let answer = pair.client.forward(with("x-last"), CallContext::default()).await.unwrap();
-        assert_eq!(grpc_status(&trailers(begun(answer).1).await.1), Some(0));
-    }
-    assert_eq!(pair.connections(), 5);
-}
-
-#[tokio::test]
 async fn calls_that_arrive_together_share_one_connection() {
     let pair =
         Pair::new(|_, _, respond| async move { say(respond, &[FIRST], &[("grpc-status", "0")]) }).await;
@@ -440,20 +401,4 @@ async fn other_requests_pass_over_http2_too() {
     assert!(matches!(&answer.body, OpaqueBody::Whole(body) if body == "{}"), "{answer:?}");
     let error = pair.client.forward(plain, CallContext::default()).await.unwrap_err();
     assert!(matches!(&error, Error::Answered(answer) if answer.status == 503), "{error:?}");
-}
-
-#[tokio::test]
-async fn large_message_begins_before_its_end() {
-    let pair = Pair::new(|_, _, mut respond| async move {
-        let mut stream = respond.send_response(head(&[]), false).unwrap();
-        let length = u32::try_from(4 * LARGEST_WHOLE).unwrap().to_be_bytes();
-        let message = [&[0], &length[..], &vec![7; 4 * LARGEST_WHOLE]].concat();
-        stream.send_data(message.into(), false).unwrap();
-        stream.send_trailers(headers(&[("grpc-status", "0")])).unwrap();
-    })
-    .await;
-    let (first, rest) = begun(pair.ask().await.unwrap());
-    let (rest, trailers) = trailers(rest).await;
-    assert!(first.len() > LARGEST_WHOLE && first.len() < 2 * LARGEST_WHOLE, "{}", first.len());
-    assert_eq!((first.len() + rest.len(), grpc_status(&trailers)), (5 + 4 * LARGEST_WHOLE, Some(0)));
 }

@@ -1,20 +1,16 @@
 //! Calls over HTTP/2 at the limits of the client and of the server.
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, StatusCode};
+use http::StatusCode;
 use http_body_util::BodyExt;
 use parm_protocol::client::CallContext;
 use parm_protocol::{Error, grpc_status};
 use tokio::time::timeout;
 
 use super::calls::{FIRST, Pair, begun, head, with};
-use crate::client::Config;
-use crate::client::dial::Dialer;
 use crate::client::upstream::busy;
-use crate::client::upstream::http2::{Asked, Http2};
 
 /// A server that begins each answer and never ends it, and takes so many calls at a time on a connection.
 async fn streaming(most: u32) -> Pair {
@@ -52,33 +48,20 @@ async fn server_full_of_streams_is_well() {
 /// The library ends a connection on which too many small pieces wait to be read.
 #[tokio::test]
 async fn unread_pieces_of_one_answer_end_no_other() {
-    let server = h2::server::Builder::new();
-    let pair = Pair::with(&server, |number, _, mut respond| async move {
+    let pair = Pair::new(|number, _, mut respond| async move {
         let mut stream = respond.send_response(head(&[]), false).unwrap();
-        let pieces = if number == 0 { 8192 } else { 1 };
-        for _ in 0..pieces {
+        stream.send_data(Bytes::from_static(FIRST), false).unwrap();
+        for _ in 0..if number == 0 { 8192 } else { 1 } {
             stream.send_data(Bytes::from_static(b"x"), false).unwrap();
         }
-        if number == 0 {
-            std::future::pending::<()>().await;
-        }
-        stream.send_data(Bytes::from_static(b"y"), true).unwrap();
+        let status = (http::HeaderName::from_static("grpc-status"), "0".parse().unwrap());
+        stream.send_trailers([status].into_iter().collect()).unwrap();
     })
     .await;
-    let config = Config { max_connections: NonZeroU32::new(8).unwrap(), ..Config::default() };
-    let endpoint = format!("upstream+grpc://{}", pair.client.peer()).parse().unwrap();
-    let shared = Http2::new(Dialer::new(&endpoint, &config).unwrap(), &config).unwrap();
-    let asked = || Asked {
-        method: Method::GET,
-        target: "/".parse().unwrap(),
-        headers: HeaderMap::new(),
-        body: Bytes::new(),
-        stream: None,
-    };
-    let _unread = shared.converse(asked(), false).await.unwrap();
+    let _unread = begun(pair.ask().await.unwrap());
     for _ in 0..64 {
-        let (answer, _stream) = shared.converse(asked(), false).await.unwrap();
-        assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "xy");
+        let whole = begun(pair.ask().await.unwrap()).1.collect().await.unwrap();
+        assert_eq!(whole.trailers().and_then(grpc_status), Some(0));
     }
     assert_eq!(pair.connections(), 1);
 }

@@ -121,53 +121,6 @@ async fn request_and_answer_pass_unchanged() {
     assert_eq!(second.status, StatusCode::NO_CONTENT, "the connection was used again");
 }
 
-const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
-
-#[tokio::test]
-async fn stream_begins_with_its_first_content() {
-    let (listener, client) = pair().await;
-    let (go, gone) = tokio::sync::oneshot::channel();
-    let said = tokio::sync::Notify::new();
-    let server = async {
-        let mut stream = serve(&listener, format!("{HEAD}8\r\n: ping\n\n\r\n").as_bytes()).await;
-        said.notify_one();
-        gone.await.unwrap();
-        stream.write_all(b"9\r\ndata: a\n\n\r\n").await.unwrap();
-        stream.write_all(b"9\r\ndata: b\n\n\r\n0\r\n\r\n").await.unwrap();
-        // The connection is kept for the next request.
-        hear(&mut stream).await.unwrap();
-        stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
-    };
-    let calls = async {
-        let mut call = Box::pin(ask(&*client));
-        let comment = async {
-            said.notified().await;
-            for _ in 0..100 {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::select! {
-            biased;
-            _ = &mut call => panic!("a comment is no content"),
-            () = comment => go.send(()).unwrap(),
-        }
-        let (first, rest) = begun(call.await.unwrap());
-        let rest = rest.collect().await.unwrap().to_bytes();
-        assert_eq!(first + std::str::from_utf8(&rest).unwrap(), ": ping\n\ndata: a\n\ndata: b\n\n");
-        assert_eq!(ask(&*client).await.unwrap().status, StatusCode::NO_CONTENT);
-    };
-    tokio::join!(calls, server);
-}
-
-#[tokio::test]
-async fn dropped_stream_closes_its_connection() {
-    let (answer, mut stream) =
-        told(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: a\n\n").await;
-    let (_, rest) = begun(answer.unwrap());
-    drop(rest);
-    assert_eq!(stream.read(&mut [0; 8]).await.unwrap(), 0);
-}
-
 #[tokio::test]
 async fn stream_that_breaks_ends_with_an_error_event() {
     let (answer, stream) = told(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n9\r\ndata: a\n\n\r\n").await;
@@ -187,17 +140,6 @@ async fn answer_that_breaks_is_cut() {
     assert_eq!(first, "a");
     drop(stream);
     assert!(matches!(rest.collect().await, Err(Error::Transport { .. })));
-}
-
-#[tokio::test]
-async fn stream_that_stalls_ends() {
-    let (listener, client) = pair().await;
-    let brief = Arc::new(OpaqueRequest { stall: Duration::from_millis(30), ..(*request(true)).clone() });
-    let call = client.forward(brief, CallContext::default());
-    let bytes = format!("{HEAD}9\r\ndata: a\n\n\r\n");
-    let (answer, _stream) = tokio::join!(call, serve(&listener, bytes.as_bytes()));
-    let rest = begun(answer.unwrap()).1.collect().await.unwrap().to_bytes();
-    assert!(std::str::from_utf8(&rest).unwrap().contains("it sent nothing for 30ms"), "{rest:?}");
 }
 
 #[tokio::test]
@@ -239,53 +181,6 @@ async fn broken_answers_are_errors_of_the_server() {
         let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(60)]).into_owned();
         let error = told_all(bytes).await.unwrap_err();
         assert!(matches!(error, Error::Transport { .. }), "{shown}: {error:?}");
-    }
-}
-
-#[tokio::test]
-async fn large_answer_passes_in_pieces() {
-    let (listener, client) = pair().await;
-    const LENGTH: usize = 40 << 20;
-    let server = async {
-        let mut stream =
-            serve(&listener, format!("HTTP/1.1 200 OK\r\ncontent-length: {LENGTH}\r\n\r\n").as_bytes()).await;
-        let piece = vec![7u8; 1 << 20];
-        for _ in 0..LENGTH >> 20 {
-            stream.write_all(&piece).await.unwrap();
-        }
-        stream
-    };
-    let reading = async {
-        let OpaqueBody::Begun(first, mut rest) = ask(&*client).await.unwrap().body else { panic!() };
-        let mut length = first.len();
-        while let Some(frame) = rest.frame().await {
-            length += frame.unwrap().into_data().unwrap().len();
-        }
-        length
-    };
-    assert_eq!(tokio::join!(reading, server).0, LENGTH);
-}
-
-#[tokio::test]
-async fn request_is_repeated_on_a_new_connection_only_if_it_may_be() {
-    for repeatable in [true, false] {
-        let (listener, client) = pair().await;
-        let server = async {
-            let mut stream = serve(&listener, b"HTTP/1.1 204 No Content\r\n\r\n").await;
-            // It takes the second request, and closes without an answer.
-            hear(&mut stream).await.unwrap();
-            drop(stream);
-            drop(serve(&listener, b"HTTP/1.1 204 No Content\r\n\r\n").await);
-        };
-        let calls = async {
-            ask(&*client).await.unwrap();
-            client.forward(request(repeatable), CallContext::default()).await
-        };
-        let answer = tokio::select! {
-            answer = calls => answer,
-            () = async { server.await; std::future::pending().await } => unreachable!(),
-        };
-        assert_eq!(answer.is_ok(), repeatable, "{answer:?}");
     }
 }
 

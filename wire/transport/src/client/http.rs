@@ -1,59 +1,57 @@
 //! A client over HTTP/1.1: tensors in the binary extension, one request at a time on a kept connection.
 
-mod checked_socket;
-pub(super) mod connection;
-pub(super) mod pool;
-mod posts;
-
 use std::fmt::Write as _;
 use std::future::Future;
 use std::time::Duration;
 
-use http::{HeaderValue, Method, Request, StatusCode, header, request};
-use serde::de::DeserializeOwned;
-use tokio::time::Instant;
-
-pub(super) use connection::Upgrade;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header, request};
 use parm_protocol::client::{BoxFuture, CallContext, Client};
-pub use posts::{Arriving, Posts};
-
-use self::connection::Answer;
-use self::pool::Pool;
-use super::dial::Dialer;
-
 use parm_protocol::rest::request::Form;
 use parm_protocol::rest::{self, Encoded};
 use parm_protocol::{
     Code, Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, Parameter,
     ServerMetadata,
 };
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
+use super::dial::Dialer;
+use super::http1::Upgraded;
+use super::pool::{Answer, Failure, Payload, Pool, authorization};
 use super::{Config, Tensors, deadline, status};
 
 /// A client over HTTP.
 pub struct Http {
     pool: Pool,
-    host: HeaderValue,
     authorization: Option<HeaderValue>,
     form: Form,
+    /// Largest body of an answer.
+    limit: usize,
     control_timeout: Duration,
     load_timeout: Duration,
+}
+
+/// A response with its whole body.
+struct Reply {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
 }
 
 impl Http {
     /// A client of the server that `dialer` reaches. Nothing is sent yet.
     pub(super) fn new(dialer: Dialer, config: &Config) -> Result<Self, Error> {
-        let (host, authorization) = identity(&dialer, config)?;
         Ok(Self {
-            host,
-            authorization,
+            authorization: authorization(config)?,
             form: match config.tensors {
                 Tensors::Binary => Form::Binary,
                 Tensors::Json => Form::Json,
             },
+            limit: config.max_body_bytes.get(),
             control_timeout: config.control_timeout,
             load_timeout: config.load_timeout,
-            pool: Pool::new(dialer, config),
+            pool: Pool::http1(dialer, config)?,
         })
     }
 
@@ -62,15 +60,26 @@ impl Http {
     }
 
     fn request(&self, method: Method, path: &str) -> request::Builder {
-        let builder = Request::builder().method(method).uri(path).header(header::HOST, &self.host);
+        let builder = Request::builder().method(method).uri(path);
         match &self.authorization {
             Some(value) => builder.header(header::AUTHORIZATION, value),
             None => builder,
         }
     }
 
-    pub(super) async fn upgrade(&self, request: request::Builder) -> Result<Upgrade, Error> {
-        self.pool.upgrade(built(request, Encoded::default())?).await
+    /// Asks for another protocol. The error of a refusal has its status and body.
+    pub(super) async fn upgrade(
+        &self,
+        request: request::Builder,
+    ) -> Result<Result<Upgraded, (StatusCode, Bytes)>, Error> {
+        match self.pool.upgrade(&built(request, Encoded::default())?).await {
+            Ok(Ok(agreed)) => Ok(Ok(agreed)),
+            Ok(Err(refusal)) => {
+                let Reply { status, body, .. } = self.reply(Ok(refusal)).await?;
+                Ok(Err((status, body)))
+            }
+            Err(failure) => Err(failure.at(self.pool.dialer(), self.limit)),
+        }
     }
 
     /// The configured encoding of tensors.
@@ -109,20 +118,30 @@ impl Http {
             Some(length) => builder.header(header::CONTENT_TYPE, OCTETS).header(rest::HEADER_LENGTH, length),
             None => builder.header(header::CONTENT_TYPE, JSON),
         };
-        let answer = self.pool.exchange(&built(builder, body)?, context.once).await?;
-        if answer.status != StatusCode::OK {
-            return Err(refusal(&answer, &Method::POST, &path));
+        let permit = self.pool.permit()?;
+        let reply = self.reply(self.pool.send(&built(builder, body)?, !context.once, permit).await).await?;
+        if reply.status != StatusCode::OK {
+            return Err(refusal(&reply, &Method::POST, &path));
         }
         let json_length =
-            answer.headers.get(rest::HEADER_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-        rest::response::decode(json_length, answer.body)
+            reply.headers.get(rest::HEADER_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        rest::response::decode(json_length, reply.body)
             .map_err(|error| status::unreadable(self.pool.dialer().peer(), &error))
     }
 
+    async fn reply(&self, outcome: Result<http::Response<Answer>, Failure>) -> Result<Reply, Error> {
+        let read = async {
+            let (head, answer) = outcome?.into_parts();
+            let (body, _) = answer.collect(self.limit).await?;
+            Ok::<_, Failure>(Reply { status: head.status, headers: head.headers, body })
+        };
+        read.await.map_err(|failure| failure.at(self.pool.dialer(), self.limit))
+    }
+
     /// Calls an endpoint other than inference.
-    async fn ask(&self, request: request::Builder) -> Result<Answer, Error> {
+    async fn ask(&self, request: request::Builder) -> Result<Reply, Error> {
         let request = built(request, Encoded::default())?;
-        self.within(self.control_timeout, self.pool.ask(&request)).await
+        self.within(self.control_timeout, async { self.reply(self.pool.ask(&request).await).await }).await
     }
 
     /// Loads or unloads a model. The body of a success differs between servers and is ignored.
@@ -131,16 +150,18 @@ impl Http {
         escape(&mut path, name);
         path.push_str(order);
         let request = built(self.request(Method::POST, &path), Encoded::default())?;
-        let answer = self.within(self.load_timeout, self.pool.exchange(&request, false)).await?;
-        if answer.status.is_success() { Ok(()) } else { Err(refusal(&answer, &Method::POST, &path)) }
+        let permit = self.pool.permit()?;
+        let ordered = async { self.reply(self.pool.send(&request, true, permit).await).await };
+        let reply = self.within(self.load_timeout, ordered).await?;
+        if reply.status.is_success() { Ok(()) } else { Err(refusal(&reply, &Method::POST, &path)) }
     }
 
     async fn read<T: DeserializeOwned>(&self, method: Method, path: &str) -> Result<T, Error> {
-        let answer = self.ask(self.request(method.clone(), path)).await?;
-        if answer.status != StatusCode::OK {
-            return Err(refusal(&answer, &method, path));
+        let reply = self.ask(self.request(method.clone(), path)).await?;
+        if reply.status != StatusCode::OK {
+            return Err(refusal(&reply, &method, path));
         }
-        serde_json::from_slice(&answer.body).map_err(|error| {
+        serde_json::from_slice(&reply.body).map_err(|error| {
             self.pool.dialer().transport(format!("unreadable answer to {method} {path}: {error}"))
         })
     }
@@ -148,28 +169,13 @@ impl Http {
     async fn within(
         &self,
         limit: Duration,
-        answer: impl Future<Output = Result<Answer, Error>>,
-    ) -> Result<Answer, Error> {
-        match tokio::time::timeout(limit, answer).await {
+        reply: impl Future<Output = Result<Reply, Error>>,
+    ) -> Result<Reply, Error> {
+        match tokio::time::timeout(limit, reply).await {
             Ok(result) => result,
             Err(_) => Err(self.pool.dialer().transport(format!("timed out after {limit:?}"))),
         }
     }
-}
-
-/// The headers `host` and `authorization` of requests to a server.
-pub(super) fn identity(
-    dialer: &Dialer,
-    config: &Config,
-) -> Result<(HeaderValue, Option<HeaderValue>), Error> {
-    let header = |text: &str| {
-        HeaderValue::from_str(text).map_err(|_| Error::Malformed {
-            message: "the host or token has characters that a header cannot contain".into(),
-        })
-    };
-    let mut authorization = config.token.as_ref().map(|token| header(&token.bearer())).transpose()?;
-    authorization.iter_mut().for_each(|value| value.set_sensitive(true));
-    Ok((header(dialer.authority())?, authorization))
 }
 
 impl Client for Http {
@@ -235,15 +241,15 @@ const READY: &str = "/v2/health/ready";
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-fn built(request: request::Builder, body: Encoded) -> Result<Request<Encoded>, Error> {
+fn built(request: request::Builder, body: Encoded) -> Result<Request<Payload>, Error> {
     request
-        .body(body)
+        .body(Payload::Whole(body))
         .map_err(|error| Error::Malformed { message: format!("cannot build an HTTP request: {error}") })
 }
 
-fn refusal(answer: &Answer, method: &Method, path: &str) -> Error {
+fn refusal(reply: &Reply, method: &Method, path: &str) -> Error {
     let asked = format!("{method} {path}");
-    status::from_http(answer.status, status::sheds(&answer.headers), &answer.body, &asked)
+    status::from_http(reply.status, status::sheds(&reply.headers), &reply.body, &asked)
 }
 
 /// `/v2/models/M[/versions/V]`, with characters escaped that a path cannot contain.
@@ -268,6 +274,3 @@ fn escape(path: &mut String, segment: &str) {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -3,44 +3,45 @@
 //! The whole body is read first, because a copy of the request may be needed; of a gRPC call it is the first message (`call`).
 //! The answer is passed on while it arrives, no faster than the client reads it.
 
+use std::pin::Pin;
+use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::Request;
 use axum::response::Response;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HOST, HeaderValue};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Uri, Version};
+use http::{HeaderMap, Method, Request, Uri, Version};
 use http_body_util::{BodyExt, Empty};
+use hyper::body::{Frame, Incoming};
 use parm_protocol::rest::shorten;
 use parm_protocol::terms::TIMEOUT_HEADER;
 use parm_protocol::{
-    Context, Error, InferenceService, OpaqueAnswer, OpaqueBody, OpaqueRequest, RestOfBody, Transport, rounded,
+    Context, Error, InferenceService, OpaqueAnswer, OpaqueBody, OpaqueRequest, RestOfBody, Transport,
+    is_grpc, rounded,
 };
 use tokio::time::Instant;
 
 use super::call::{self, Asking};
-use super::{body, json, traceparent, transport_of};
+use super::origin::Origin;
+use super::rest::{self, json, traceparent};
+use super::shared::Shared;
+use super::{body, status, timeout};
 use crate::end_to_end;
-use crate::keys::Caller;
-use crate::server::grpc::timeout;
-use crate::server::origin::Origin;
-use crate::server::shared::Shared;
-use crate::server::status;
-
-/// Marks a response that lasts until its body ends.
-#[derive(Clone, Copy)]
-pub(in crate::server) struct Lasting;
+use crate::keys::{Caller, Visit};
+use crate::listening::{Connection, Lent};
 
 /// Forwards a request of a known caller, or of anyone if keys are not required.
-pub(in crate::server) async fn forward<S: InferenceService>(
+pub(super) async fn answer<S: InferenceService>(
     shared: &Shared<S>,
-    request: Request,
-    sender: (&Caller, &Origin),
+    request: Request<Lent<Incoming>>,
+    visit: &Visit,
+    connection: &Connection,
 ) -> Response {
     let form = ErrorForm::of(request.uri().path(), request.headers());
-    match answered(shared, request, sender).await {
+    let origin = Origin::of(connection.activity.client());
+    match answered(shared, request, (visit.caller(), &origin)).await {
         Ok(response) => response,
         Err(error) => problem(shared, &error, form),
     }
@@ -59,8 +60,8 @@ pub(super) enum ErrorForm {
 impl ErrorForm {
     /// The form for a request that is forwarded.
     pub(super) fn of(path: &str, headers: &HeaderMap) -> Self {
-        match transport_of(headers) {
-            Transport::Grpc => Self::Grpc,
+        match path {
+            _ if is_grpc(headers) => Self::Grpc,
             _ if path.starts_with("/v2/models/") => Self::Protocol,
             _ => Self::OpenAi,
         }
@@ -70,7 +71,7 @@ impl ErrorForm {
 /// The response of an error.
 pub(super) fn problem<S: InferenceService>(shared: &Shared<S>, error: &Error, form: ErrorForm) -> Response {
     match form {
-        ErrorForm::Protocol => return super::problem(shared, error),
+        ErrorForm::Protocol => return rest::problem(shared, error),
         ErrorForm::Grpc => return status::grpc(error).into_http(),
         ErrorForm::OpenAi => {}
     }
@@ -92,11 +93,11 @@ pub(super) fn problem<S: InferenceService>(shared: &Shared<S>, error: &Error, fo
 
 async fn answered<S: InferenceService>(
     shared: &Shared<S>,
-    request: Request,
+    request: Request<Lent<Incoming>>,
     (caller, origin): (&Caller, &Origin),
 ) -> Result<Response, Error> {
     let arrived = Instant::now();
-    let transport = transport_of(request.headers());
+    let transport = if is_grpc(request.headers()) { Transport::Grpc } else { Transport::Http };
     if request.method() == Method::CONNECT {
         let message = "CONNECT is not passed on: parm is a proxy of model servers only";
         return Err(shared.rejected(Error::Malformed { message: message.into() }, transport));
@@ -145,9 +146,7 @@ async fn answered<S: InferenceService>(
         }
         OpaqueBody::Begun(first, rest) => {
             let first = Some(held.share.hold(first));
-            let mut response = Response::new(Body::new(Joined { first, rest, asking }));
-            response.extensions_mut().insert(Lasting);
-            response
+            Response::new(Body::new(Joined { first, rest, asking }))
         }
     };
     *response.status_mut() = status;
@@ -182,19 +181,16 @@ struct Joined {
 
 impl Joined {
     /// The rest, or the end of an answer whose request holds too much.
-    fn poll_rest(
-        &mut self,
-        cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Result<hyper::body::Frame<Bytes>, Error>>> {
+    fn poll_rest(&mut self, cx: &mut TaskContext<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let next = self.rest.as_mut().poll_frame(cx);
         if let (true, Some(asking)) = (next.is_pending(), &mut self.asking)
-            && let std::task::Poll::Ready(error) = asking.poll_failed(cx)
+            && let Poll::Ready(error) = asking.poll_failed(cx)
         {
             let mut trailers = HeaderMap::new();
             // It cannot fail: the message is escaped, and the metadata is ours.
             let _ = status::grpc(&error).add_header(&mut trailers);
             (self.rest, self.asking) = (Box::pin(Empty::new().map_err(|never| match never {})), None);
-            return std::task::Poll::Ready(Some(Ok(hyper::body::Frame::trailers(trailers))));
+            return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
         }
         next
     }
@@ -205,11 +201,11 @@ impl hyper::body::Body for Joined {
     type Error = Error;
 
     fn poll_frame(
-        mut self: std::pin::Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Result<hyper::body::Frame<Bytes>, Error>>> {
+        mut self: Pin<&mut Self>,
+        cx: &mut TaskContext<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         match self.first.take().filter(|first| !first.is_empty()) {
-            Some(first) => std::task::Poll::Ready(Some(Ok(hyper::body::Frame::data(first)))),
+            Some(first) => Poll::Ready(Some(Ok(Frame::data(first)))),
             None => self.poll_rest(cx),
         }
     }

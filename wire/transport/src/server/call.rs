@@ -3,22 +3,24 @@
 //! A call is passed on with its first whole message, so client and server can take turns. Later messages are passed on as they
 //! come, no faster than a server reads them.
 
+use std::fmt::Display;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use axum::body::Body;
-use axum::extract::Request;
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
+use http::Request;
 use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
 use parm_protocol::{Error, InferenceService, LARGEST_COPIED, RequestStream, has_message};
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::body::{Counted, Held};
+use super::shared::Shared;
 use crate::budget::Share;
-use crate::server::shared::Shared;
+use crate::listening::Lent;
 
 /// The rest of a request, which is read until this is dropped.
 pub(super) struct Asking {
@@ -46,7 +48,7 @@ impl Asking {
 
 /// Reads a call up to its first whole message, and what there is of it after that.
 pub(super) async fn read<S: InferenceService>(
-    request: Request,
+    request: Request<Lent<Incoming>>,
     shared: &Shared<S>,
 ) -> Result<(Held, Option<Asking>), Error> {
     let (within, limit) = (shared.config.body_timeout, shared.config.max_body_bytes.get());
@@ -76,7 +78,10 @@ pub(super) async fn read<S: InferenceService>(
 }
 
 /// The beginning of a call, and whether it is all of it. The limit holds for the first message: later ones are passed on.
-async fn begin(arriving: &mut Counted<'_>, limit: usize) -> Result<(Bytes, bool), Error> {
+async fn begin<B: Body<Data = Bytes, Error: Display> + Unpin>(
+    arriving: &mut Counted<'_, B>,
+    limit: usize,
+) -> Result<(Bytes, bool), Error> {
     let Some(first) = arriving.next().await? else { return Ok((Bytes::new(), true)) };
     if first.len() > limit {
         return Err(Error::BodyTooLarge { limit });
@@ -110,7 +115,7 @@ async fn begin(arriving: &mut Counted<'_>, limit: usize) -> Result<(Bytes, bool)
 }
 
 /// Reads the rest of a request as its servers do. A client that leaves ends everything that belongs to its call.
-async fn fill(mut body: Body, stream: &RequestStream, share: &Share) -> Result<(), Error> {
+async fn fill(mut body: Lent<Incoming>, stream: &RequestStream, share: &Share) -> Result<(), Error> {
     loop {
         poll_fn(|cx| stream.poll_room(cx)).await;
         match body.frame().await {
@@ -147,7 +152,7 @@ mod tests {
         let budget = Budget::new(1 << 30);
         let share = budget.share();
         let pieces = futures::stream::iter(pieces.into_iter().map(Ok::<_, Infallible>));
-        let mut arriving = Counted { body: Body::from_stream(pieces), share: &share };
+        let mut arriving = Counted { body: axum::body::Body::from_stream(pieces), share: &share };
         begin(&mut arriving, limit).await.map(|(bytes, has_ended)| (bytes.len(), has_ended))
     }
 

@@ -2,38 +2,28 @@
 //!
 //! A response is not limited in size, because nothing of it is kept here.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use bytes::Bytes;
 use http::{HeaderValue, Request, header};
-use hyper::body::Incoming;
 use parm_protocol::Error;
 use parm_protocol::rest::Encoded;
-use tokio::sync::OwnedSemaphorePermit;
 
-use super::connection::{Failure, HttpConnection};
-use super::pool::Pool;
-use super::{JSON, built};
-use crate::client::dial::Dialer;
-use crate::client::{Config, Endpoint, Scheme};
+use super::dial::Dialer;
+use super::pool::{Answer, Payload, Pool, authorization};
+use super::{Config, Endpoint, Scheme};
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// Sends POST requests with JSON bodies to one server. Cheap to clone.
 #[derive(Clone)]
 pub struct Posts {
-    pool: Arc<Pool>,
-    host: HeaderValue,
+    pool: Pool,
     authorization: Option<HeaderValue>,
-    repeated: Arc<AtomicU64>,
 }
 
 /// A response whose body may still be arriving. Dropping it before its end closes the connection.
 pub struct Arriving {
     status: u16,
-    /// The connection, until the response has ended.
-    rest: Option<(HttpConnection, Incoming)>,
-    pool: Arc<Pool>,
-    _permit: OwnedSemaphorePermit,
+    answer: Answer,
 }
 
 impl Posts {
@@ -43,49 +33,29 @@ impl Posts {
             let message = format!("'{endpoint}' is not an HTTP server: use http://, https:// or unix:");
             return Err(Error::Malformed { message });
         }
-        let dialer = Dialer::new(endpoint, config)?;
-        let (host, authorization) = super::identity(&dialer, config)?;
-        let repeated = Arc::default();
-        Ok(Self { pool: Arc::new(Pool::new(dialer, config)), host, authorization, repeated })
+        let pool = Pool::http1(Dialer::new(endpoint, config)?, config)?;
+        Ok(Self { pool, authorization: authorization(config)? })
     }
 
     /// Sends a request and waits for the head of its response.
     pub async fn post(&self, path: &str, body: Bytes) -> Result<Arriving, Error> {
-        let permit = self.pool.permit().ok_or_else(|| self.pool.overloaded())?;
-        let mut request =
-            Request::post(path).header(header::HOST, &self.host).header(header::CONTENT_TYPE, JSON);
+        let permit = self.pool.permit()?;
+        let mut request = Request::post(path).header(header::CONTENT_TYPE, JSON);
         if let Some(value) = &self.authorization {
             request = request.header(header::AUTHORIZATION, value);
         }
-        let request = built(request, Encoded::from(body))?;
-        // A server may close an idle connection at the very moment it is used again: then a new connection gets the
-        // request, once.
-        if let Some(mut connection) = self.pool.take_idle() {
-            match connection.head(request.clone()).await {
-                Ok(response) => return Ok(self.arriving(connection, response, permit)),
-                Err(Failure::Unsent(_)) => {}
-                Err(_) => _ = self.repeated.fetch_add(1, Ordering::Relaxed),
-            }
-        }
-        let (connection, response) = self.pool.send(&request).await?;
-        Ok(self.arriving(connection, response, permit))
+        let malformed = |error: http::Error| Error::Malformed { message: error.to_string() };
+        let request = request.body(Payload::Whole(Encoded::from(body))).map_err(malformed)?;
+        let response = self.pool.send(&request, true, permit).await;
+        let (head, answer) =
+            response.map_err(|failure| failure.at(self.pool.dialer(), usize::MAX))?.into_parts();
+        Ok(Arriving { status: head.status.as_u16(), answer })
     }
 
     /// Returns how many requests were sent twice, because their kept connection ended without an answer. A server may have run
     /// both.
     pub fn repeated(&self) -> u64 {
-        self.repeated.load(Ordering::Relaxed)
-    }
-
-    fn arriving(
-        &self,
-        connection: HttpConnection,
-        response: http::Response<Incoming>,
-        permit: OwnedSemaphorePermit,
-    ) -> Arriving {
-        let status = response.status().as_u16();
-        let rest = Some((connection, response.into_body()));
-        Arriving { status, rest, pool: self.pool.clone(), _permit: permit }
+        self.pool.repeated()
     }
 }
 
@@ -95,18 +65,13 @@ impl Arriving {
         self.status
     }
 
-    /// The next bytes of the body; `None` after its regular end, when the connection is free again.
+    /// The next bytes of the body; `None` after its end, when the connection is free again.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
-        let Some((connection, body)) = &mut self.rest else { return Ok(None) };
-        match connection.chunk(body).await {
-            Ok(Some(bytes)) => Ok(Some(bytes)),
-            Ok(None) => {
-                self.rest.take().into_iter().for_each(|(connection, _)| self.pool.put_back(connection));
-                Ok(None)
-            }
+        match self.answer.frame().await {
+            Ok(frame) => Ok(frame.and_then(|frame| frame.into_data().ok())),
             Err(failure) => {
-                self.rest = None;
-                Err(self.pool.explain(failure))
+                let (peer, message) = (self.answer.peer().to_owned(), failure.message());
+                Err(Error::Transport { peer, message })
             }
         }
     }
@@ -216,49 +181,6 @@ mod tests {
             counts.push(posts.repeated());
         }
         assert_eq!(counts, [0, 1, 1]);
-    }
-
-    /// A listener that accepts only by hand, and its client.
-    fn unheard() -> (std::net::TcpListener, Posts) {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let endpoint: Endpoint = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-        (listener, Posts::new(&endpoint, &Config::default()).unwrap())
-    }
-
-    /// Answers one request on the next connection.
-    fn answer_one(listener: std::net::TcpListener) {
-        listener.set_nonblocking(true).unwrap();
-        let listener = TcpListener::from_std(listener).unwrap();
-        tokio::spawn(async move {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            hear(&mut stream).await;
-            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
-        });
-    }
-
-    #[tokio::test]
-    async fn request_that_was_not_sent_is_sent_again() {
-        let (listener, posts) = unheard();
-        let mut post = Box::pin(posts.post("/", Bytes::from_static(b"{}")));
-        assert!(futures::poll!(&mut post).is_pending(), "it connects");
-        crate::client::http::tests::refuse(&listener);
-        answer_one(listener);
-        assert_eq!(post.await.unwrap().status(), 200);
-        assert_eq!(posts.repeated(), 0, "the server got it once");
-    }
-
-    #[tokio::test]
-    async fn request_of_a_process_without_time_is_sent_again() {
-        let (listener, posts) = unheard();
-        let mut post = Box::pin(posts.post("/", Bytes::from_static(b"{}")));
-        assert!(futures::poll!(&mut post).is_pending(), "it connects");
-        let (accepted, _) = listener.accept().unwrap();
-        // It is connected, and does not run until the server has lost its patience.
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        drop(accepted);
-        answer_one(listener);
-        assert_eq!(post.await.unwrap().status(), 200);
-        assert_eq!(posts.repeated(), 0, "the server got it once");
     }
 
     #[test]

@@ -1,0 +1,137 @@
+//! The requests of clients' connections: REST, gRPC, the upgrade to frames, requests for upstream servers, and guests.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::body::Body;
+use http::{HeaderValue, Request, Response, Version, header};
+use http_body_util::BodyExt;
+use hyper::body::{Body as _, Incoming};
+use parm_protocol::client::BoxFuture;
+use parm_protocol::{InferenceService, Transport, is_grpc};
+
+use super::auth::Reach;
+use super::forward::{self, ErrorForm};
+use super::grpc::{self, Reflection};
+use super::guest::{self, Guest};
+use super::rest;
+use super::shared::Shared;
+use crate::keys::{self, Access, Visit};
+use crate::listening::{Connection, Lent};
+
+/// Answers requests at one listener; cheap to clone.
+pub(super) struct App<S> {
+    pub(super) shared: Arc<Shared<S>>,
+    pub(super) reflection: Arc<Reflection>,
+    guest: Option<Arc<dyn Guest>>,
+    pub(super) reach: Reach,
+}
+
+impl<S> Clone for App<S> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: self.shared.clone(),
+            reflection: self.reflection.clone(),
+            guest: self.guest.clone(),
+            reach: self.reach,
+        }
+    }
+}
+
+impl<S: InferenceService> App<S> {
+    pub(super) fn new(shared: Arc<Shared<S>>, guest: Option<Arc<dyn Guest>>) -> Self {
+        Self { shared, reflection: Arc::new(Reflection::new()), guest, reach: Reach::Open }
+    }
+
+    /// For a listener of this reach.
+    pub(super) fn reached(&self, reach: Reach) -> Self {
+        Self { reach, ..self.clone() }
+    }
+
+    async fn answer(&self, mut request: Request<Lent<Incoming>>) -> Response<Body> {
+        let shared = &self.shared;
+        let connection = request.extensions_mut().remove::<Connection>().expect("a station adds it");
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        // A call of a method that upstream servers have is a request like any other.
+        let forwards = shared.service.forwards(&path);
+        if !forwards && is_grpc(request.headers()) {
+            return grpc::answer(self, request, &connection).await;
+        }
+        let guest = self.guest.as_ref().filter(|guest| !forwards && guest::serves(&***guest, &path));
+        if let Some(guest) = guest {
+            return guest::respond(shared, &**guest, request, self.reach).await;
+        }
+        let form = if forwards { ErrorForm::of(&path, request.headers()) } else { ErrorForm::Protocol };
+        let transport = form.transport();
+        let route = keys::find(keys::REST, &method, &path).filter(|_| !forwards);
+        // Clients without a key cannot probe for paths.
+        let access =
+            if forwards { Access::Infer } else { route.map_or(Access::AnyKey, |route| route.access) };
+        let visit = match shared.guard.check(request.headers(), access, self.reach) {
+            Ok(visit) => visit,
+            Err(error) => return forward::problem(shared, &shared.rejected(error, transport), form),
+        };
+        if access == Access::Control {
+            shared.changed(&method, &path, &visit);
+        }
+        // The visit lasts until the response exists, and until the end of a stream.
+        match route {
+            _ if forwards => lasting(forward::answer(shared, request, &visit, &connection).await, visit),
+            Some(route) => rest::answer(shared, route, request, &visit, connection).await,
+            None => rest::not_served(shared, &method, &path),
+        }
+    }
+}
+
+impl<S: InferenceService> tower::Service<Request<Lent<Incoming>>> for App<S> {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Lent<Incoming>>) -> Self::Future {
+        let app = self.clone();
+        Box::pin(async move {
+            let is_http1 = request.version() < Version::HTTP_2;
+            let mut response = app.answer(request).await;
+            // The next request of a client should use another connection, while this server is draining or not ready yet.
+            if is_http1 && response.version() < Version::HTTP_2 && !app.shared.service.is_ready() {
+                response.headers_mut().entry(header::CONNECTION).or_insert(HeaderValue::from_static("close"));
+            }
+            Ok(response)
+        })
+    }
+}
+
+/// Keeps a visit until the end of a response that is a stream, for the limits of its key.
+pub(super) fn lasting(response: Response<Body>, visit: Visit) -> Response<Body> {
+    if response.body().size_hint().exact().is_some() {
+        return response;
+    }
+    response.map(|body| {
+        Body::new(body.map_frame(move |frame| {
+            let _ = &visit;
+            frame
+        }))
+    })
+}
+
+impl ErrorForm {
+    /// The transport of a request with errors of this form, for the counts of rejections.
+    fn transport(self) -> Transport {
+        if self == Self::Grpc { Transport::Grpc } else { Transport::Http }
+    }
+}
+
+#[cfg(test)]
+mod forwarded;
+#[cfg(test)]
+mod panics;
+#[cfg(test)]
+mod refused;
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,4 +1,0 @@
-//! Compares generated and committed files with the code.
-
-mod generated;
-mod seeds;
