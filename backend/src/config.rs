@@ -13,8 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::chat;
-use crate::engine::cuda::{Card, Cards};
-use crate::engine::{Options, Spec};
+use crate::engine::{Card, Cards, Options, Spec};
 
 /// Models, and the instances that run them in this process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -4,8 +4,8 @@
 //! code stays on the other side of the instance's queue. The types of a runtime stay in its file. A new engine is one
 //! file here and one arm of `choose`.
 
+mod card;
 mod compare;
-pub mod cuda;
 mod device;
 mod emulated;
 mod guard;
@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use parm_protocol::texts::TokenIds;
 use parm_protocol::{Shape, Tensor};
 
+pub use card::{Card, Cards};
 pub use compare::compare;
 pub use device::Device;
 pub use emulated::{Emulated, Spec};
@@ -178,9 +179,9 @@ fn on_cpu(name: &str, options: &Options) -> Result<Chosen, Error> {
     }
 }
 
-/// The files that a CUDA device needs, or those that are missing; `None` if the device is the CPU. Opens none of them.
-pub fn kit(options: &Options) -> Option<Result<cuda::Kit, Vec<cuda::Lacking>>> {
-    Device::read(&options.device)?.cuda.map(|number| ort::kit(number, options))
+/// ONNX Runtime for a CUDA device and the device's card, or why the device cannot be used; `None` if it is the CPU. Opens nothing.
+pub fn on_card(options: &Options) -> Option<Result<(PathBuf, Card), Error>> {
+    Device::read(&options.device)?.cuda.map(|number| ort::on_card(number, options))
 }
 
 /// The engine of this name.

@@ -1,19 +1,40 @@
 //! ONNX Runtime on a card.
 //!
-//! All files are found before the first is opened, so that a missing one is named. NVIDIA's libraries are then opened
-//! by path: the loader takes an open library for each that has its name, wherever the packages put it.
+//! The libraries of the Python packages of NVIDIA are in folders that no loader searches. They are opened by path beforehand,
+//! because the loader takes an open library for each that has its name. What is missing then is said by ONNX Runtime's
+//! loader, when a model is loaded.
 
-use std::error::Error as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ort::ep::cuda::ConvAlgorithmSearch;
 use ort::ep::{self, ArenaExtendStrategy, ExecutionProviderDispatch};
 
-use super::library::runtimes;
+use super::library::{entries, name, runtimes};
 use super::{Ort, open};
 use crate::Error;
-use crate::engine::cuda::{self, Cards, Kit, Lacking, Places, system_folders};
-use crate::engine::{Chosen, Options};
+use crate::engine::variables::variable;
+use crate::engine::{Card, Cards, Chosen, Options};
+
+/// The part of ONNX Runtime for cards, beside its library.
+const PROVIDER: &str = "libonnxruntime_providers_cuda.so";
+
+/// The beginnings of the names of NVIDIA's libraries, each after those that it needs.
+const LIBRARIES: [&str; 14] = [
+    "libcudart.so.",
+    "libnvJitLink.so.",
+    "libcublasLt.so.",
+    "libcublas.so.",
+    "libnvrtc.so.",
+    "libcurand.so.",
+    "libcufft.so.",
+    "libcudnn.so.",
+    "libcudnn_graph.so.",
+    "libcudnn_ops.so.",
+    "libcudnn_heuristic.so.",
+    "libcudnn_adv.so.",
+    "libcudnn_cnn.so.",
+    "libcudnn_engines_",
+];
 
 /// The card of an engine.
 #[derive(Clone, Copy, Debug)]
@@ -44,39 +65,82 @@ impl Gpu {
 /// The engine on a card.
 pub(in crate::engine) fn engine_on(number: usize, or_cpu: bool, options: &Options) -> Result<Chosen, Error> {
     let gpu = Gpu { number, or_cpu, memory: options.card_memory };
-    let unusable = |reason| Error::Card { number, reason };
-    let kit = kit(number, options).map_err(|lacking| unusable(cuda::told(&lacking)))?;
-    kit.libraries.iter().try_for_each(|path| preload(path)).map_err(unusable)?;
-    let about = format!("ONNX Runtime on cuda:{number}, {}", kit.runtime.display());
-    let engine = Box::new(Ort { environment: open(kit.runtime)?, optimises: true, gpu: Some(gpu) });
+    let (runtime, _) = on_card(number, options)?;
+    preload(&runtime);
+    let about = format!("ONNX Runtime on cuda:{number}, {}", runtime.display());
+    let engine = Box::new(Ort { environment: open(runtime)?, optimises: true, gpu: Some(gpu) });
     Ok(Chosen { name: "ort", engine, about, cuda: Some(number) })
 }
 
-/// Finds the files of a card, or lists those that are missing. Opens none.
-pub(in crate::engine) fn kit(number: usize, options: &Options) -> Result<Kit, Vec<Lacking>> {
-    let places = Places { runtimes: runtimes(options), system: system_folders(), cards: Cards::here() };
-    cuda::find(number, &places)
+/// The library of ONNX Runtime for cards, and the card; opens neither.
+pub(in crate::engine) fn on_card(number: usize, options: &Options) -> Result<(PathBuf, Card), Error> {
+    let unusable = |reason| Error::Card { number, reason };
+    let found = runtimes(options).into_iter().find(|runtime| runtime.with_file_name(PROVIDER).is_file());
+    let runtime = found.ok_or_else(|| {
+        let cure = "pip uninstall onnxruntime, pip install \"onnxruntime-gpu[cuda,cudnn]\"";
+        unusable(format!("no ONNX Runtime has {PROVIDER} beside it: {cure}"))
+    })?;
+    match Cards::here().find(number) {
+        Card::Missing(reason) => {
+            Err(unusable(format!("{reason}: choose another device, or set CUDA_VISIBLE_DEVICES")))
+        }
+        card => Ok((runtime, card)),
+    }
 }
 
-fn preload(path: &Path) -> Result<(), String> {
-    ort::util::preload_dylib(path).map_err(|error| {
-        // Only the cause has the loader's text.
-        let why = error.source().map_or_else(|| error.to_string(), ToString::to_string);
-        format!("cannot open '{}': {why}: reinstall its package", path.display())
-    })
+/// Opens the libraries of NVIDIA in the Python environment of a runtime and in a toolkit of CUDA.
+fn preload(runtime: &Path) {
+    for path in libraries(&folders(runtime)) {
+        if let Err(error) = ort::util::preload_dylib(&path) {
+            tracing::debug!(path = %path.display(), %error, "a library of CUDA does not open");
+        }
+    }
+}
+
+fn folders(runtime: &Path) -> Vec<PathBuf> {
+    let site = runtime.ancestors().nth(3).unwrap_or(Path::new(""));
+    let packages = entries(&site.join("nvidia")).into_iter().map(|package| package.join("lib"));
+    let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(variable);
+    packages.chain(toolkits.map(|toolkit| Path::new(&toolkit).join("lib64"))).collect()
+}
+
+fn libraries(folders: &[PathBuf]) -> Vec<PathBuf> {
+    let files: Vec<PathBuf> = folders.iter().flat_map(|folder| entries(folder)).collect();
+    let named = |start: &'static str| files.iter().filter(move |path| name(path).starts_with(start));
+    LIBRARIES.into_iter().flat_map(named).cloned().collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
-    fn library_that_does_not_open_is_named_with_the_cause() {
-        let folder = tempfile::tempdir().unwrap();
-        let broken = folder.path().join("libcudart.so.13");
-        std::fs::write(&broken, "not a library").unwrap();
-        let told = preload(&broken).unwrap_err();
-        assert!(told.starts_with(&format!("cannot open '{}': ", broken.display())), "{told}");
-        assert!(!told.contains("dlopen failed"), "the loader's text is missing: {told}");
+    fn libraries_of_the_packages_are_opened_after_those_that_they_need() {
+        let root = tempfile::tempdir().unwrap();
+        let own = root.path().join("onnxruntime/capi/libonnxruntime.so.1");
+        let files = ["cudnn/lib/libcudnn.so.9", "cu13/lib/libcublas.so.13", "cu13/lib/libcublasLt.so.13"];
+        for file in files.iter().chain(&["cu13/lib/libcusolver.so.12", "cu13/lib/libcublas.alt"]) {
+            let path = root.path().join("nvidia").join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "not a library").unwrap();
+        }
+        let found = libraries(&folders(&own));
+        let expected: Vec<_> = files.iter().rev().map(|file| root.path().join("nvidia").join(file)).collect();
+        assert_eq!(found, expected);
+        preload(&own);
+    }
+
+    #[test]
+    fn runtime_without_a_provider_for_cards_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let runtime = root.path().join("libonnxruntime.so");
+        let options = Options { onnxruntime: Some(runtime.clone()), ..Options::default() };
+        let error = on_card(0, &options).unwrap_err().to_string();
+        assert!(error.contains(PROVIDER) && error.contains("pip install"), "{error}");
+        fs::write(root.path().join(PROVIDER), "").unwrap();
+        // A machine of the tests may have a card or none.
+        assert_eq!(on_card(0, &options).map(|(path, _)| path).unwrap(), runtime);
     }
 }

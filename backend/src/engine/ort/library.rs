@@ -6,12 +6,12 @@
 //! another program.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use super::{Options, open, opened};
 use crate::Error;
-use crate::engine::cuda::{entries, system_folders};
 use crate::engine::variables::variable;
 
 /// The library for `auto`, or the reason why there is none. It is an error if a named library does not open.
@@ -34,8 +34,25 @@ pub(super) fn runtimes(options: &Options) -> Vec<PathBuf> {
     if let Some(named) = named(options) {
         return vec![named];
     }
-    let system = system_folders().into_iter().flat_map(|folder| libraries_in(&folder));
-    candidates().chain(system).collect()
+    let listed = variable("LD_LIBRARY_PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&listed).filter(|path| path.is_absolute());
+    let folders = folders.chain(SYSTEM.map(PathBuf::from));
+    candidates().chain(folders.flat_map(|folder| libraries_in(&folder))).collect()
+}
+
+/// Folders of the system's libraries.
+const SYSTEM: [&str; 5] =
+    ["/usr/local/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
+
+/// Most entries of a folder that are looked at.
+const MOST_ENTRIES: usize = 4096;
+
+/// The entries of a folder, sorted; none if it cannot be read.
+pub(super) fn entries(folder: &Path) -> Vec<PathBuf> {
+    let read = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut entries: Vec<PathBuf> = read.take(MOST_ENTRIES).map(|entry| entry.path()).collect();
+    entries.sort();
+    entries
 }
 
 /// The configured library, or that of the variable.
@@ -97,14 +114,12 @@ fn by_the_loader() -> PathBuf {
     format!("{}onnxruntime{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX).into()
 }
 
-fn name(path: &Path) -> &str {
+pub(super) fn name(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     #[test]

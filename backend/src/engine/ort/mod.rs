@@ -20,15 +20,15 @@ use ort::value::Outlet;
 use parking_lot::Mutex;
 use parm_protocol::Tensor;
 
-pub(super) use gpu::{engine_on, kit};
+pub(super) use gpu::{engine_on, on_card};
 pub(super) use library::{found, library};
 
 use gpu::Gpu;
+use library::entries;
 
 use super::{Chosen, Declared, Engine, FIXED_ROWS, Model, NOT_A_TENSOR, Options, Signature, guarded};
 use crate::Error;
 use crate::engine::compare::has_operator;
-use crate::engine::cuda::entries;
 
 #[derive(Clone)]
 struct Ort {

@@ -9,7 +9,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::engine::variables::given;
+use super::variables::given;
 
 /// The driver's folder of cards, one entry each, named by its bus address.
 const FOLDER: &str = "/proc/driver/nvidia/gpus";
@@ -51,12 +51,6 @@ impl Cards {
             visible: text("CUDA_VISIBLE_DEVICES"),
             by_bus: text("CUDA_DEVICE_ORDER").is_some_and(|order| order == "PCI_BUS_ID"),
         }
-    }
-
-    /// The cards that a folder like the driver's describes.
-    #[cfg(test)]
-    pub(super) fn in_folder(folder: &Path) -> Self {
-        Self { folder: folder.into(), visible: None, by_bus: false }
     }
 
     /// The card with this number in CUDA.
