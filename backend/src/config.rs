@@ -37,8 +37,8 @@ pub struct Config {
     pub load: Vec<String>,
     /// Versions of a model to serve. Default `latest`.
     pub versions: VersionPolicy,
-    /// Models whose requests stay whole: their first dimension varies but is not a batch. Default: those of which two
-    /// rows together do not give at load what each gives alone.
+    /// Models whose requests stay whole: their first dimension varies but is not a batch. Default: as `max_batch_size` in
+    /// `config.pbtxt` says, otherwise those of which two rows together do not give at load what each gives alone.
     pub unbatched: Vec<String>,
     /// Models whose first dimension is a batch although that cannot be shown at load. Default: none.
     pub batched: Vec<String>,

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use parm_parity_models::repository::{Format, TritonConfig, Version};
 use parm_protocol::{MEASURED_ROWS, Shape};
 
-use super::{Host, Loaded, Site, batch_axis, padding, trial};
+use super::{Host, Loaded, Site, padding, rows};
 use crate::engine::{self, Emulated, Engine, FIXED_ROWS, Model, Spec, Texts, guarded, listed};
 use crate::payer::Payer;
 use crate::processor;
@@ -239,8 +239,8 @@ impl Host {
     }
 }
 
-/// Maximum rows of a request for a model; 0 if its first dimension is not a batch, is configured not to be one, or
-/// could not be shown to be one. Then the reason is returned as well.
+/// Maximum rows of a request for a model: as `config.pbtxt` declares, otherwise if trial runs show that rows are independent. 0 if
+/// its first dimension is not a batch, is configured not to be one, or could not be shown to be one, which is returned as well.
 pub(super) fn most_rows(
     config: &Config,
     name: &str,
@@ -252,16 +252,16 @@ pub(super) fn most_rows(
         return (0, None);
     }
     let most = config.max_rows.get().min(model.most_rows()).min(declared.unwrap_or(usize::MAX));
-    if most == 0 || model.declares_rows() || listed(&config.batched) {
+    if declared.is_some() || most == 0 || model.declares_rows() || listed(&config.batched) {
         return (most, None);
     }
-    match batch_axis::shown(model, config.measure) {
+    match rows::independent(model, config.measure) {
         Ok(()) => (most, None),
         Err(reason) => {
             tracing::warn!(
                 name,
                 %reason,
-                "requests stay whole: the first dimension is not shown to be a batch (backend.batched overrides this)"
+                "requests stay whole: the first dimension is not shown to be a batch (max_batch_size in config.pbtxt or backend.batched overrides this)"
             );
             (0, Some(reason))
         }
@@ -365,7 +365,7 @@ pub(super) fn alone(
     runs: u32,
 ) -> Result<Result<Duration, Error>, Error> {
     match time(model, 1, batched, (runs, None)) {
-        Err(error) if !trial::runs(model) => Err(Error::WarmUp { message: error.to_string() }),
+        Err(error) if !rows::runs(model) => Err(Error::WarmUp { message: error.to_string() }),
         outcome => Ok(outcome),
     }
 }

@@ -6,7 +6,6 @@
 //! ```
 //! Both load a model once and share its weights between threads if the engine supports it.
 
-mod batch_axis;
 mod catalogue;
 mod describe;
 mod first_run;
@@ -16,8 +15,8 @@ mod memory;
 mod order;
 mod padding;
 mod refresh;
+mod rows;
 mod site;
-mod trial;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use parm_protocol::{DataType, Padding, Shape, Tensor};
 use parm_workload::Random;
 
-use super::trial::same;
+use super::rows::{NEAR_ZERO, same};
 use crate::Error;
 use crate::engine::{Declared, Model, Signature, guarded};
 
@@ -133,7 +133,7 @@ fn compared(model: &mut dyn Model, mask: usize, lengths: [usize; 2], seed: u64) 
         for (row, (own, length)) in [one, other].into_iter().zip(lengths).enumerate() {
             let cut = both.slice_rows(row, 1).and_then(|cut| padding.cut(&declared.name, cut, length));
             let cut = cut.map_err(|error| error.to_string())?;
-            if cut.shape() != own.shape() || same(&cut, own, ROUNDING).is_err() {
+            if same(&cut, own, (ROUNDING, NEAR_ZERO)).is_err() {
                 return Err(format!(
                     "output '{}' of a padded row is not that of the row alone",
                     declared.name

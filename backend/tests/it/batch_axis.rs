@@ -159,37 +159,6 @@ async fn first_dimension_is_a_batch_only_if_rows_are_independent() {
     }
 }
 
-/// Adds to each row the number of other rows with the same first value.
-#[tokio::test]
-async fn model_that_counts_equal_rows_gets_requests_whole() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut graph = Builder::new("equal", 1);
-    let x = graph.input(Value::batch_of_f32("x", &[WIDTH]));
-    let zero = graph.constant(Weights::from_i64("zero", &[1], &[0]).unwrap());
-    let first = graph.node_with("Gather", "first", &[&x, &zero], [("axis", Attribute::Int(1))]);
-    let turned = graph.node("Transpose", "turned", &[&first]);
-    let apart = graph.node("Sub", "apart", &[&first, &turned]);
-    let apart = graph.node("Abs", "distance", &[&apart]);
-    let steep = graph.constant(Weights::from_f32("steep", &[], &[-1e6]).unwrap());
-    let apart = graph.node("Mul", "steeply", &[&apart, &steep]);
-    let equal = graph.node("Exp", "equal", &[&apart]);
-    let one = graph.constant(Weights::from_i64("one", &[1], &[1]).unwrap());
-    let count = graph.node("ReduceSum", "count", &[&equal, &one]);
-    let sum = graph.node("Add", "y", &[&x, &count]);
-    graph.output(Value::batch_of_f32(&sum, &[WIDTH]));
-    let path = folder.path().join("equal/1");
-    std::fs::create_dir_all(&path).unwrap();
-    std::fs::write(path.join("model.onnx"), graph.build().unwrap().bytes()).unwrap();
-    let served = start(folder.path());
-    let config = served.worker.model_config(&ModelRef::latest("equal")).unwrap();
-    assert_eq!(config.max_batch_size, 0);
-    assert!(
-        config.unbatched().is_some_and(|reason| reason.contains("equal rows")),
-        "{:?}",
-        config.unbatched()
-    );
-}
-
 /// A frontend that described an older file of the model sends parts of requests.
 #[tokio::test]
 async fn part_of_a_request_is_rejected_when_rows_depend() {
@@ -215,4 +184,7 @@ async fn configuration_overrules_what_was_shown() {
     let served = Served::start(config);
     let config = served.worker.model_config(&ModelRef::latest("sums")).unwrap();
     assert_eq!((config.max_batch_size, config.unbatched()), (1024, None));
+    std::fs::write(folder.path().join("sums/config.pbtxt"), "max_batch_size: 8").unwrap();
+    let config = start(folder.path()).worker.model_config(&ModelRef::latest("sums")).unwrap();
+    assert_eq!((config.max_batch_size, config.unbatched()), (8, None));
 }
