@@ -7,10 +7,19 @@ use parm_shares::Account;
 use super::Job;
 use crate::metrics::ShareMetrics;
 
+/// The place of a job in its line.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    /// Jobs with a grant come first.
+    pub(super) needs_grant: bool,
+    pub(super) priority: u8,
+    /// Its number among all jobs.
+    pub(super) number: u64,
+}
+
 /// The jobs of one share.
 pub(super) struct Line {
-    /// Sorted by priority, then by arrival.
-    jobs: BTreeMap<(u8, u64), Job>,
+    jobs: BTreeMap<Place, Job>,
     metrics: ShareMetrics,
     /// Seconds that were counted as used, and as entitled.
     counted: (f64, f64),
@@ -25,26 +34,25 @@ impl Line {
         self.jobs.len()
     }
 
-    pub(super) fn push(&mut self, number: u64, job: Job) {
+    pub(super) fn push(&mut self, place: Place, job: Job) {
         self.metrics.waiting.inc();
-        self.jobs.insert((job.priority, number), job);
+        self.jobs.insert(place, job);
     }
 
-    /// Priority and number of the next job.
-    pub(super) fn first(&self) -> Option<(u8, u64)> {
-        self.jobs.first_key_value().map(|(key, _)| *key)
+    pub(super) fn first(&self) -> Option<Place> {
+        self.jobs.first_key_value().map(|(place, _)| *place)
     }
 
-    pub(super) fn pop(&mut self) -> Option<Job> {
-        let (_, job) = self.jobs.pop_first()?;
+    pub(super) fn pop(&mut self) -> Option<(Place, Job)> {
+        let first = self.jobs.pop_first()?;
         self.metrics.waiting.dec();
-        Some(job)
+        Some(first)
     }
 
-    /// Removes jobs, and returns their number.
-    pub(super) fn clear(&mut self, which: impl Fn(&Job) -> bool, away: fn(Job)) -> usize {
-        let dropped = self.jobs.extract_if(.., |_, job| which(job)).map(|(_, job)| away(job)).count();
-        self.metrics.waiting.sub(dropped as i64);
+    /// Removes jobs.
+    pub(super) fn clear(&mut self, which: impl Fn(&Job) -> bool) -> Vec<(Place, Job)> {
+        let dropped: Vec<_> = self.jobs.extract_if(.., |_, job| which(job)).collect();
+        self.metrics.waiting.sub(dropped.len() as i64);
         dropped
     }
 

@@ -65,21 +65,17 @@ impl Queue {
         if !state.open {
             return Err(Error::Unavailable { message: "the instance is shutting down: try another".into() });
         }
-        let Some(job) = state.take_granted(job) else {
-            drop(state);
-            self.arrived.notify_one();
-            return Ok(());
-        };
+        let granted = state.is_granted(&job);
         if state.waiting >= self.capacity {
             state.clear_useless();
         }
-        if state.waiting >= self.capacity && state.has_its_part(&job, self.capacity) {
+        if !granted && state.waiting >= self.capacity && state.has_its_part(&job, self.capacity) {
             let message =
                 format!("the queue is full with {} requests: try later, or add instances", self.capacity);
             return Err(Error::Overloaded { message, retry_after: RETRY_AFTER });
         }
-        state.push(job);
-        drop(state);
+        state.push(job, granted);
+        self.tell(state, None);
         self.arrived.notify_one();
         Ok(())
     }
@@ -90,7 +86,7 @@ impl Queue {
         if !state.may_begin_at_once() {
             return None;
         }
-        let granted = job.frontend.is_some_and(|frontend| state.granter.comes(frontend));
+        let granted = state.is_granted(job);
         Some(state.begin(job, granted))
     }
 
@@ -140,7 +136,7 @@ impl Queue {
     pub(crate) fn done(&self, ticket: Ticket, took: Duration) -> bool {
         let mut state = self.state.lock();
         state.end(ticket, took);
-        let more = state.has_more();
+        let more = state.waiting > 0;
         if state.is_idle() {
             self.idle.notify_waiters();
         }
@@ -191,7 +187,9 @@ impl Queue {
             {
                 let mut state = self.state.lock();
                 state.clear_useless();
-                if state.is_idle() {
+                let is_idle = state.is_idle();
+                self.tell(state, None);
+                if is_idle {
                     return;
                 }
             }

@@ -1,6 +1,6 @@
 //! The state of a queue: waiting jobs, their order, and grants of frontends.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use parm_shares::{Book, Charge, Due, Table, Terms, Work};
 use tokio::time::Instant;
 
 use super::Job;
-use super::line::Line;
+use super::line::{Line, Place};
 use crate::host::Loaded;
 use crate::payer::Payer;
 use crate::{Config, Metrics};
@@ -22,8 +22,6 @@ pub(super) struct State {
     book: Book<Payer, String>,
     /// Weights of models, if not 1.
     weights: BTreeMap<String, NonZeroU16>,
-    /// Jobs that came with a grant.
-    granted: VecDeque<Job>,
     /// Number of waiting jobs.
     pub(super) waiting: usize,
     /// Jobs so far.
@@ -64,8 +62,8 @@ enum Class {
     Spare,
 }
 
-/// The position in the order of service: the smallest comes first.
-type Rank = (bool, Class, Due, u64);
+/// The position in the order of service: the smallest comes first. Jobs with a grant precede all others.
+type Rank = (bool, bool, Class, Due, u64);
 
 /// Number of shares without jobs whose service is remembered: models may come and go.
 const LINES_KEPT: usize = 256;
@@ -83,7 +81,6 @@ impl State {
             lines,
             book,
             weights: config.weights.clone(),
-            granted: VecDeque::new(),
             waiting: 0,
             arrived: 0,
             threads,
@@ -108,13 +105,9 @@ impl State {
         self.origin + at
     }
 
-    /// Queues a job that has a grant. Returns any other, which is still to be queued.
-    pub(super) fn take_granted(&mut self, job: Job) -> Option<Job> {
-        if !job.frontend.is_some_and(|frontend| self.granter.comes(frontend)) {
-            return Some(job);
-        }
-        self.granted.push_back(job);
-        None
+    /// Whether a job that comes has a grant, which it uses.
+    pub(super) fn is_granted(&mut self, job: &Job) -> bool {
+        job.frontend.is_some_and(|frontend| self.granter.comes(frontend))
     }
 
     /// The line of a share; created if it does not exist.
@@ -131,11 +124,11 @@ impl State {
         self.lines.get_mut(payer).expect("the line was just inserted")
     }
 
-    pub(super) fn push(&mut self, job: Job) {
+    pub(super) fn push(&mut self, job: Job, granted: bool) {
         self.arrived += 1;
-        let number = self.arrived;
+        let place = Place { needs_grant: !granted, priority: job.priority, number: self.arrived };
         self.book.wait(&job.payer);
-        self.line(&job.payer).push(number, job);
+        self.line(&job.payer).push(place, job);
         self.waiting += 1;
     }
 
@@ -150,32 +143,37 @@ impl State {
     /// The next line, and its rank.
     fn first(&self) -> Option<(Rank, &Payer)> {
         let ranked = self.lines.iter().filter_map(|(payer, line)| {
-            let (priority, number) = line.first()?;
-            Some((rank(&self.book, payer, (class(priority), number)), payer))
+            let Place { needs_grant, priority, number } = line.first()?;
+            let class = class(priority);
+            let turn = self.book.turn(payer, work_of(class));
+            Some(((needs_grant, turn.waits_its_turn, class, turn.due, number), payer))
         });
         ranked.min_by_key(|(rank, _)| *rank)
     }
 
     /// The next job that is still wanted, and whether it has a grant.
     pub(super) fn pop(&mut self) -> Option<(Job, bool)> {
-        while let Some(job) = self.granted.pop_front() {
-            if !job.is_useless(Instant::now()) {
-                return Some((job, true));
-            }
-            self.granter.end(self.origin.elapsed(), None);
-            drop_useless(job);
-        }
         loop {
             let payer = self.first()?.1.clone();
-            let job = self.lines.get_mut(&payer)?.pop()?;
+            let (place, job) = self.lines.get_mut(&payer)?.pop()?;
             self.waiting -= 1;
             // Removes the job from its share's account: a cancelled one does not start.
             self.book.leave(&payer, 1);
             if !job.is_useless(Instant::now()) {
-                return Some((job, false));
+                return Some((job, !place.needs_grant));
             }
-            drop_useless(job);
+            self.drop_useless(place, job);
         }
+    }
+
+    /// Counts a dropped job, and reports the expired deadline to a client that still waits. Its grant goes to the next.
+    fn drop_useless(&mut self, place: Place, job: Job) {
+        if !place.needs_grant {
+            self.granter.end(self.origin.elapsed(), None);
+        }
+        job.model.statistics.metrics().dropped.inc();
+        let waited = job.arrived.elapsed();
+        job.answer(Err(parm_protocol::Error::DeadlineExceeded { waited }));
     }
 
     pub(super) fn begin(&mut self, job: &Job, granted: bool) -> Ticket {
@@ -184,7 +182,7 @@ impl State {
             self.granter.begin();
         }
         let (model, payer) = (job.model.clone(), job.payer.clone());
-        // A job with a grant was in no line, and is charged like others.
+        // A job that begins at once was in no line, and is charged like others.
         self.line(&payer);
         let charge = self.book.begin(&payer, &model.metadata.name, work_of(class(job.priority)));
         Ticket { model, payer, charge, frontend: job.frontend, handed_on: false }
@@ -235,25 +233,23 @@ impl State {
 
     /// Whether a new job is the next to run.
     pub(super) fn may_begin_at_once(&self) -> bool {
-        self.open && self.waiting == 0 && !self.is_full() && self.granted.is_empty()
-    }
-
-    /// Whether there may be a job for an instance.
-    pub(super) fn has_more(&self) -> bool {
-        self.waiting > 0 || !self.granted.is_empty()
+        self.open && self.waiting == 0 && !self.is_full()
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.busy == 0 && self.waiting == 0 && self.granted.is_empty()
+        self.busy == 0 && self.waiting == 0
     }
 
     pub(super) fn clear_useless(&mut self) {
         let now = Instant::now();
+        let mut useless = Vec::new();
         for (payer, line) in &mut self.lines {
-            let dropped = line.clear(|job| job.is_useless(now), drop_useless);
-            self.waiting -= dropped;
-            self.book.leave(payer, dropped as u32);
+            let dropped = line.clear(|job| job.is_useless(now));
+            self.waiting -= dropped.len();
+            self.book.leave(payer, dropped.len() as u32);
+            useless.extend(dropped);
         }
+        useless.into_iter().for_each(|(place, job)| self.drop_useless(place, job));
     }
 
     /// Jobs in order, up to the first that does not fit, so that small jobs do not overtake a large one forever.
@@ -264,12 +260,6 @@ impl State {
         self.book.leave(&first.payer, mates.len() as u32);
         mates
     }
-}
-
-/// The rank of a job of this class and number.
-fn rank(book: &Book<Payer, String>, payer: &Payer, (class, number): (Class, u64)) -> Rank {
-    let turn = book.turn(payer, work_of(class));
-    (turn.waits_its_turn, class, turn.due, number)
 }
 
 impl Ticket {
@@ -291,11 +281,4 @@ fn class(priority: u8) -> Class {
 /// The kind of a class in its share's account. A retry counts as redundancy: its query has had its turn.
 fn work_of(class: Class) -> Work {
     if class == Class::Query { Work::Query } else { Work::Redundancy }
-}
-
-/// Counts a dropped job, and reports the expired deadline to a client that still waits.
-pub(super) fn drop_useless(job: Job) {
-    job.model.statistics.metrics().dropped.inc();
-    let waited = job.arrived.elapsed();
-    job.answer(Err(parm_protocol::Error::DeadlineExceeded { waited }));
 }
