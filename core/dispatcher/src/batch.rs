@@ -14,8 +14,8 @@
 //! a latency objective as a setting (clients give deadlines, and the least finish needs no limit).
 //!
 //! **Only sizes that save.** Where run times vary widely, some size always looks cheap by chance, and its batches make long jobs
-//! of nothing. So a size is used once its mean shows that it saves work, whatever chance may have added; a size with few runs is
-//! tried up to twice the largest of these. If single rows do not carry the load, all sizes are used.
+//! of nothing. So a size is used once its mean shows that it saves work, whatever chance may have added. Sizes up to twice the
+//! largest of these are tried while their runs are few and chance may hide what they save.
 //!
 //! Cold start: one row, until its time is known. Sizes up to twice the largest known one are tried.
 
@@ -27,13 +27,10 @@ const FULL: f64 = 0.99;
 const TOO_SMALL: f64 = 1000.0;
 /// A batch must do a row in less than this part of the time of a single one.
 const SAVES: f64 = 0.95;
-/// Standard errors by which the time of a batch may be wrong, the largest part of it that they are, and the part from which on
-/// more runs should tell.
-const DOUBT: f64 = 2.0;
-const MOST_DOUBT: f64 = 0.5;
-const UNSURE: f64 = 0.25;
-/// Runs of a size that may all be stragglers.
-const FEW: f64 = 4.0;
+/// Standard errors by which a measured time may be wrong.
+const DOUBT: f64 = 3.0;
+/// Runs of a size after which it is no longer tried.
+const TRIED: f64 = 100.0;
 /// A larger batch must lower the cost to less than this part: measured times are not exact.
 const BETTER: f64 = 0.99;
 /// The time that the first row must have left for a batch, in expected times of it.
@@ -57,36 +54,27 @@ pub(crate) struct Load {
     pub(crate) left: f64,
 }
 
-impl Load {
-    /// The utilisation at which a row takes so long.
-    fn used(&self, each: f64) -> f64 {
-        self.arrivals * each / self.slots
-    }
-}
-
 /// The rows of the best batch, at most so many. `factor` is how much slower than usual its instance is.
 pub(crate) fn rows(load: &Load, times: &Times, most: u32, factor: f64) -> u32 {
     let nanos = |rows: u32| times.usual(1.0, rows * load.size);
     let most = most.min(load.waiting).min((2 * times.sizes.largest() / load.size.max(1)).max(1));
     let Some(one) = nanos(1) else { return 1 };
-    let is_overloaded = load.used(one * times.rest.mean()) >= FULL;
     let (mut best, mut least, mut saves) = (1, f64::INFINITY, 1);
     let mut rows = 1;
-    while rows <= most {
+    while rows <= most.min(2 * saves) {
         let Some(time) = nanos(rows) else { break };
         if rows > 1 && MARGIN * factor * time > load.left {
             break;
         }
         let each = time / f64::from(rows);
         let runs = f64::from(times.sizes.weight(rows * load.size));
-        let doubt = (DOUBT * f64::from(times.deviation()) / runs.sqrt()).min(MOST_DOUBT);
-        if runs > 0.0 && each * (1.0 + doubt) < SAVES * one {
+        let doubt = (DOUBT * f64::from(times.deviation()) / runs.sqrt()).exp();
+        let is_sure = runs > 0.0 && each * doubt < SAVES * one;
+        if is_sure {
             saves = rows;
         }
-        let is_unsure = runs < FEW || doubt > UNSURE;
-        let is_tried = is_unsure && rows <= 2 * saves && each * (1.0 - doubt) < SAVES * one;
-        if rows == 1 || rows == saves || is_tried || is_overloaded {
-            let used = load.used(each);
+        if rows == 1 || is_sure || (runs < TRIED && each < SAVES * one * doubt) {
+            let used = load.arrivals * each / load.slots;
             let price = if used < FULL { used / (1.0 - used) } else { TOO_SMALL * used };
             let others = f64::from(load.waiting.div_ceil(rows) - 1);
             let cost = time * (1.0 + others / (2.0 * load.slots)) + price * each / load.slots;
@@ -137,10 +125,10 @@ impl Limit {
 mod tests {
     use super::*;
 
-    /// An engine on which each further row costs this part of the first.
+    /// A known engine, on which each further row costs this part of the first.
     fn engine(part: f64) -> Times {
         let mut times = Times::default();
-        for rows in 1..=64 {
+        for rows in (1..=64).cycle().take(64 * 100) {
             let nanos = 1e7 * (1.0 + part * f64::from(rows - 1));
             times.sizes.learn(rows, nanos.ln() as f32, 0.0);
         }

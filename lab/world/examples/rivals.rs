@@ -157,14 +157,10 @@ fn prequal(seeds: u64, queries: u64, episodes: bool) -> Result<()> {
         for (load, published) in [(0.7, at_70), (0.9, at_90)] {
             line += &format!(" {published} |");
             for clients in [100, 10, 1] {
-                if clients > 1 && matches!(contender, Contender::Parm(_)) {
-                    line += " |";
-                    continue;
-                }
                 let rate = load * f64::from(servers) * allocation / (size * mean_ms / 1e3);
                 let time_ms = Distribution::Constant { value: mean_ms };
                 let mut setup = wide(setup(queries, servers, rate, time_ms), lanes);
-                setup.clients = clients;
+                (setup.clients, setup.grants) = (clients, clients > 1);
                 (setup.plan.faults, setup.plan.deadline) = (Faults(faults.clone()), Duration::from_secs(5));
                 let reports = reports(&setup, contender, seeds)?;
                 line += &format!(" {} |", quantiles(&reports, &[0.9, 0.99], setup.plan.deadline));
@@ -318,14 +314,11 @@ fn profiles(seeds: u64, setup: &Setup, [names, loads, clients, only]: [&str; 4])
             for load in loads.split(',') {
                 let scenario = Scenario::named(name).ok_or(format!("there is no profile '{name}'"))?;
                 let rate = load.parse::<f64>()? * 12.0 / setup.plan.service.mean_seconds();
-                let mut setup = Setup { clients, ..setup.clone() };
+                let mut setup = Setup { clients, grants: clients > 1, ..setup.clone() };
                 setup.plan.arrivals = scenario.at(Pattern::Poisson, rate);
                 setup.plan.faults = scenario.faults.clone();
                 tables.iter_mut().for_each(|(_, table)| *table += &format!("| {name} {load} |"));
                 for (contender, of) in &contenders {
-                    if clients > 1 && matches!(of, Contender::Parm(_)) {
-                        continue;
-                    }
                     let reports = reports(&setup, *of, seeds)?;
                     let seen = reports.iter().map(|report| report.millis(0.999));
                     let (least, most) = seen.fold((f64::MAX, 0.0f64), |(l, m), x| (l.min(x), m.max(x)));
@@ -347,11 +340,7 @@ fn profiles(seeds: u64, setup: &Setup, [names, loads, clients, only]: [&str; 4])
             }
         }
         for (quantile, table) in tables {
-            let names: Vec<_> = contenders
-                .iter()
-                .filter(|(_, of)| clients == 1 || !matches!(of, Contender::Parm(_)))
-                .map(|(name, _)| *name)
-                .collect();
+            let names: Vec<_> = contenders.iter().map(|(name, _)| *name).collect();
             println!("\np{} in ms, {clients} frontends\n", 100.0 * quantile);
             println!("| | {} |\n|{}\n{table}", names.join(" | "), "---|".repeat(names.len() + 1));
         }
