@@ -308,9 +308,7 @@ impl Body for Sent {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
         match &mut *self {
-            Self::Whole { body, .. } => {
-                Pin::new(body).poll_frame(cx).map(|frame| frame.map(|Ok(frame)| Ok(frame)))
-            }
+            Self::Whole { body, .. } => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
             Self::Streamed(reader) => {
                 let piece = std::task::ready!(reader.poll_next(cx));
                 // The error resets the request at its server.

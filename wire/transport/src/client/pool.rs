@@ -50,9 +50,10 @@ enum Lines {
     Http1 {
         host: HeaderValue,
         /// The most recently used last: the rest may grow old and be closed by the server.
+        #[expect(clippy::vec_box, reason = "a connection goes to an answer and back without being copied")]
         idle: Mutex<Vec<Box<HttpConnection>>>,
     },
-    Http2(Http2),
+    Http2(Box<Http2>),
 }
 
 /// The body of a request.
@@ -120,7 +121,7 @@ impl Pool {
     /// Shared connections of HTTP/2, without asking whether the server speaks it. A client that reads slowly gets `window`
     /// bytes of an answer ahead.
     pub(super) fn http2(dialer: Dialer, window: u32, most: usize) -> Result<Self, Error> {
-        let lines = Lines::Http2(Http2::new(&dialer, window)?);
+        let lines = Lines::Http2(Box::new(Http2::new(&dialer, window)?));
         Ok(Self::new(dialer, lines, most))
     }
 
