@@ -15,11 +15,20 @@ fn security_page_lists_every_route() {
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE)).unwrap();
     let (before, rest) = page.split_once(BEGIN).expect("the page marks the beginning of its table");
     let (_, after) = rest.split_once(END).expect("the page marks the end of its table");
-    let mut table = String::from("\n| where | route | role |\n|---|---|---|\n");
+    let mut table = String::from("\n| where | role | routes |\n|---|---|---|\n");
     let chat = parm_backend::chat::ROUTES;
     let tables = [REST, GRPC, chat, METRICS, parm_backend::faults::ROUTES, &parm_frontend::admin::ROUTES];
+    let mut groups: Vec<((&str, &str), Vec<String>)> = Vec::new();
     for route in tables.into_iter().flatten() {
-        writeln!(table, "| {} | `{}` | {} |", place(route), words(route), route.access.name()).unwrap();
+        let (group, shown) = ((place(route), route.access.name()), format!("`{}`", words(route)));
+        match groups.iter_mut().find(|(other, _)| *other == group) {
+            Some((_, routes)) if routes.contains(&shown) => {}
+            Some((_, routes)) => routes.push(shown),
+            None => groups.push((group, vec![shown])),
+        }
+    }
+    for ((place, role), routes) in groups {
+        writeln!(table, "| {place} | {role} | {} |", routes.join(", ")).unwrap();
     }
     super::check(PAGE, &format!("{before}{BEGIN}{table}\n{END}{after}"));
 }
