@@ -1,11 +1,9 @@
-// The steps that a page of the documentation gives its reader, in order: shell blocks, files to save, and promises to
-// check.
+// The steps that a page of the documentation gives its reader, in order: shell blocks, and promises to check.
 //
 // ```console     Commands. Where lines begin with `$ ` these are the commands and the others what they print; else every line is a command.
-// ```python      A file, whose name is in its first line: `# NAME`.
 // <!-- see: NAME -->   What the text just before promises; `promises.mjs` has it by that name.
 
-/** `[{ kind: 'run', command, prints, at }, { kind: 'save', name, text, at }, { kind: 'see', name, at }]`, `at` a line of the page. */
+/** `[{ kind: 'run', command, prints, at }, { kind: 'see', name, at }]`, `at` a line of the page. */
 export function steps(page) {
   const found = [];
   let block = null;
@@ -24,9 +22,7 @@ export function steps(page) {
 }
 
 function made({ kind, lines, at }) {
-  if (kind === 'console') return commands(lines, at);
-  const name = kind === 'python' && /^# ([\w.-]+\.py)$/.exec(lines[0])?.[1];
-  return name ? [{ kind: 'save', name, text: `${lines.join('\n')}\n`, at }] : [];
+  return kind === 'console' ? commands(lines, at) : [];
 }
 
 function commands(lines, from) {

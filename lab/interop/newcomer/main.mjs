@@ -1,7 +1,7 @@
-// Follows pages as a newcomer does: types their commands, saves their files, and checks their promises.
+// Follows pages as a newcomer does: types their commands, and checks their promises.
 // Run `node main.mjs` with the variables that newcomer.sh sets.
 
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Browser } from './browser.mjs';
 import { missing, steps } from './document.mjs';
@@ -41,10 +41,7 @@ async function read(name, reader) {
   const page = name === 'README.md' ? text.slice(0, text.indexOf(END_OF_README)) : text;
   for (const step of steps(page)) {
     const place = `${name}:${step.at}`;
-    if (step.kind === 'save') {
-      writeFileSync(join(folder, step.name), step.text);
-      console.log(`${place}  saved ${step.name}`);
-    } else if (step.kind === 'see') {
+    if (step.kind === 'see') {
       const promise = PROMISES[step.name];
       if (!promise) throw new Error(`${place}: promises.mjs has no ${step.name}`);
       reader.seen.add(step.name);
