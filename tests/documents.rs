@@ -13,12 +13,10 @@ const TITLE: &str = "# Metrics
 Generated from running servers by `just docs-refresh`.
 
 `parm serve` and `parm worker` serve their metrics in Prometheus' text format under `GET /metrics` at a separate address
-(`server.metrics`, default 127.0.0.1:8002). Names that begin with `nv_inference` have the same meaning as in Triton, so
-dashboards and autoscalers made for Triton work.
+(`server.metrics`, default 127.0.0.1:8002). Names that begin with `nv_inference` have the same meaning as in Triton.
 
-Every metric with the label `model` is kept per model and version. Requests that fail before their model is found have
-both labels empty, so clients cannot create series with invented names. The series of a version end when no instance can bring it
-back.
+Requests that fail before their model is found have the labels `model` and `version` empty. The series of a version end
+when no instance can bring it back.
 ";
 
 /// A metric as the page of a server shows it.

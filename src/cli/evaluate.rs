@@ -6,10 +6,7 @@ use clap::{Args, ValueEnum};
 
 pub const EXAMPLES: &str = "Examples:
   parm evaluate fashion --data 'idx:t10k-images.gz,t10k-labels.gz?rows=2000..10000'
-      every code of the bundle models/fashion/parm.toml, and codes that need no training
-  parm evaluate my-model.onnx --data npy:rows.npy --code berrut:k=8
-      a code that needs no training, on a model of your own and rows without labels
-  parm evaluate boxes --data npy:test/inputs.npy,test/values.npy --metric iou --output json";
+      every code of the bundle models/fashion/parm.toml, and codes that need no training";
 
 /// `parm evaluate`.
 #[derive(Debug, Args)]

@@ -12,11 +12,7 @@ pub const EXAMPLES: &str = "Examples:
   parm experiment lab/experiments/tail.toml
       with real processes; the report is results/tail/report.html
   parm experiment lab/experiments/tail.toml --simulate
-      in virtual time
-  parm experiment lab/experiments/chaos.toml --policy hedge --policy parm+ --repeats 1 --results /tmp/chaos
-      a part of it, with another folder
-  parm experiment lab/experiments/tail.toml --simulate --results /shared/tail --share 0/4
-      one of four parts, on one of four machines: see docs/grids.md";
+      in virtual time";
 
 /// `parm experiment`.
 #[derive(Debug, Args)]

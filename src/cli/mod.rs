@@ -71,9 +71,8 @@ pub enum Command {
     Simulate(Simulate),
     /// Run an experiment: policies under load and faults, with real processes or in virtual time
     ///
-    /// Starts the workers of the file, or uses those that it names, and a frontend for every run. Policies take turns on the
-    /// same arrivals and faults. Writes raw data, JSON and an HTML report to a folder. Ctrl-C ends it early and keeps the
-    /// results so far.
+    /// Starts the workers of the file, or uses those that it names, and a frontend for every run. Writes raw data, JSON and an
+    /// HTML report to a folder. Ctrl-C ends it early and keeps the results so far.
     #[command(after_long_help = experiment::EXAMPLES)]
     Experiment(experiment::Experiment),
     /// Find the policy and settings that answer the most queries in time, by simulation
@@ -97,8 +96,7 @@ pub enum Command {
     ///
     /// Prints a line for each check of a frontend, a configuration or a repository, and ends with status 1 if a check fails.
     /// Replays a recording by simulation, then without one cause of its tail at a time: slow instances, stalls, long inputs,
-    /// varying service times, queueing. Explains the code of an error: messages of failed commands end with it, log lines have
-    /// it in the field `code`, responses in the header `parm-error-code`.
+    /// varying service times, queueing. Explains the code of an error, such as PARM-0007.
     #[command(after_long_help = doctor::EXAMPLES)]
     Doctor(Box<doctor::Doctor>),
     /// Another name of `parm doctor` for frontends and configurations
@@ -120,9 +118,8 @@ pub enum Command {
     Keys(keys::Keys),
     /// Make a stand-in, a cheaper model for late queries, from an ONNX file and a few rows
     ///
-    /// Rewrites and quantises the graph, without labels or gradients. Measures the cost of each candidate and its agreement
-    /// with the deployed model on this engine and machine. Bundles the most accurate within `--cost`, for
-    /// `parm serve --policy stand-in`.
+    /// Rewrites and quantises the graph, measures the cost and agreement of each candidate on this engine and machine, and
+    /// bundles the most accurate within `--cost`, for `parm serve --policy stand-in`.
     #[command(name = "stand-in", after_long_help = stand_in::EXAMPLES)]
     StandIn(Box<stand_in::StandInSearch>),
     /// Train base models, parity models and learned codes (needs a build with `--features train`)
@@ -165,9 +162,7 @@ const MAN_EXAMPLES: &str = "Examples:
 const DEMO_EXAMPLES: &str = "Examples:
   parm demo
   parm demo --seconds 300 --policies equal,parm+
-      more answers for p99.9
-  parm demo --rate 400
-      two thirds of the capacity, where parities on their own instances hurt";
+      more answers for p99.9";
 
 const SERVE_EXAMPLES: &str = "Examples:
   parm serve
@@ -177,9 +172,7 @@ const SERVE_EXAMPLES: &str = "Examples:
   parm serve --worker http://10.0.0.5:8000 --worker grpc://10.0.0.6:8001 --policy hedge
       in front of two servers (parm worker, Triton, MLServer, ...)
   parm serve --upstream http://10.0.0.5:8080 --upstream http://10.0.0.6:8080
-      in front of two servers of any kind (vLLM, TEI, TF Serving, your own FastAPI, ...)
-  parm serve --config parm.toml --dump-config
-      the whole configuration";
+      in front of two servers of any kind (vLLM, TEI, TF Serving, your own FastAPI, ...)";
 
 const WORKER_EXAMPLES: &str = "Examples:
   parm worker --models models --http 0.0.0.0:8000 --grpc 0.0.0.0:8001
@@ -195,10 +188,6 @@ const LOAD_EXAMPLES: &str = "Examples:
       ends with status 1 unless both hold
   parm load http://127.0.0.1:8000 --model mnist --rate 200 --input images.idx.gz --labels labels.idx.gz --samples run.csv
       real rows, accuracy by outcome, every request in a file
-  parm load http://127.0.0.1:8000 --model magika --rate 50 --arrivals bursts:200ms/800ms
-      the same mean rate, five times as fast in bursts
-  parm load http://127.0.0.1:8000 --model magika --scenario offline --streams 32
-      the throughput with 32 requests at a time
   parm load http://127.0.0.1:8000 --openai --model tiny --arrivals trace:conv.csv --speed 1.4
       recorded chats, 1.4 times as fast: time to first token, time between tokens, tokens per second
 
@@ -212,9 +201,7 @@ const SIMULATE_EXAMPLES: &str = "Examples:
   parm simulate experiment.toml --repeats 5 --output json
       your own policies, scenarios and service times
   parm simulate --recording busy-hour.jsonl --policy equal --policy hedge --policy parm+
-      recorded traffic with other policies
-  parm simulate --list
-      the built-in policies, scenarios and profiles";
+      recorded traffic with other policies";
 
 /// `parm demo`.
 #[derive(Debug, Args)]

@@ -14,14 +14,10 @@ pub const EXAMPLES: &str = "Examples:
       an ONNX file; the model, its stand-in and the bundle go into the repository
   parm stand-in magika --data bytes:/usr/share,/usr/lib --engine ort
       a file-type model, with the files of this machine
-  parm stand-in encoder --data npy:ids.npy,mask.npy --meaning values --cost 0.5 --dry-run
-      several inputs, an array for each in the model's order; writes nothing
   parm stand-in my-model.onnx --name mine --data capture:captured
       from traffic that `parm serve --capture captured` captured
   parm stand-in my-model.onnx --name mine --data npy:held.npy,labels.npy --test npy:test.npy,test-labels.npy --from small.onnx
       measures your own network as well, and all candidates on separate rows
-  parm stand-in my-model.onnx --name mine --data npy:unlabelled.npy --cost 0.1 --teach=20
-      trains the stand-in for minutes to gain a few points
 
 See docs/stand-ins.md.";
 

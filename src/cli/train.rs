@@ -17,14 +17,10 @@ pub const EXAMPLES: &str = "Examples:
       a base model: models/fashion/1/model.onnx
   parm train parity --deployed fashion --data idx:train-images.gz,train-labels.gz --k 2
       a parity model with a prediction for each slot, and the bundle models/fashion/parm.toml
-  parm train parity --deployed my-model.onnx --name mine --data npy:rows.npy --encoder sum --start scratch --k 3
-      the paper's code for your own model, from rows without labels
   parm train stand-in --deployed fashion --data idx:train-images.gz,train-labels.gz --set width=0.5
       a thinner model, for the policy stand-in
   parm train matrix training/matrix/mlp.toml --data datasets --results results --jobs 2
-      many runs, without those that have results
-  parm train matrix training/matrix/mlp.toml --data datasets --results /shared/mlp --share 0/4
-      one of four parts of them, on one of four machines: see docs/grids.md";
+      many runs, without those that have results";
 
 /// `parm train`.
 #[derive(Debug, Args)]

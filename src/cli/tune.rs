@@ -13,8 +13,6 @@ pub const EXAMPLES: &str = "Examples:
       the paper's GPU cluster: 18 instances of 20 ms, with transfers between them
   parm tune --slo-ms 40 --recording busy-hour.jsonl --bundle models/resnet18/parm.toml
       recorded arrivals, service times and faults
-  parm tune --slo-ms 40 --rate 50 --instances 4 --worker http://10.0.0.5:8000 --model resnet18 --seconds 60
-      service times measured at an idle worker
   parm tune --slo-ms 40 --rate 270 --instances 18 --scenario A --available 0.93 --degraded 2=0.91 --degraded 4,2=0.88 --require 'extra<=0.3'
       your own accuracies, and at most 30 % more executions";
 

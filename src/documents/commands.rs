@@ -155,7 +155,7 @@ fn notes(option: &Arg) -> String {
     if option.is_required_set() {
         notes.push("[required]".to_owned());
     }
-    if let Some(aliases) = option.get_visible_aliases() {
+    if let Some(aliases) = option.get_visible_aliases().filter(|aliases| !aliases.is_empty()) {
         notes.push(format!("[also: --{}]", aliases.join(", --")));
     }
     if let Some(variable) = option.get_env() {

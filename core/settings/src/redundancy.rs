@@ -32,10 +32,9 @@ pub enum PolicyKind {
     /// Runs parities on idle instances, returns reconstructions of late queries only, and hedges within a budget.
     #[serde(rename = "parm+")]
     ParmPlus,
-    /// Runs a cheaper model on instances of its own, for late queries.
+    /// Runs a cheaper model for each query, on instances of its own, and answers late ones with it.
     ApproximateBackup,
-    /// Runs a cheaper model on idle instances, and for late queries on the next free one. Approximate answers are bounded;
-    /// hedges have a budget.
+    /// Runs a cheaper model for late queries, on the next free instance. Approximate answers are bounded.
     StandIn,
 }
 
@@ -108,7 +107,7 @@ type Hedges = UsualBudget<10, 10>;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HedgeSettings {
-    /// Budget of hedges; unused ones are saved up to 10. The ratio also defines late: slower than 1 - `ratio` of all jobs.
+    /// Budget of hedges; unused ones are saved up to 10.
     #[serde(deserialize_with = "Hedges::deserialize")]
     pub budget: BudgetSettings,
     /// Earliest age of a late job. Lower it only if a hop takes less. Default 1000.
