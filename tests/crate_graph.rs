@@ -1,4 +1,4 @@
-//! Compares the crate graph with ARCHITECTURE.md: allowed dependencies, and the only places of foreign types.
+//! Keeps the crate graph: allowed dependencies, a row of ARCHITECTURE.md for each crate, and the only places of foreign types.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -121,15 +121,11 @@ fn crates_depend_only_on_those_below_them() {
 }
 
 #[test]
-fn code_map_has_every_crate_with_its_dependencies() {
+fn code_map_has_every_crate() {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
-    for (krate, below) in ALLOWED {
-        let row = text.lines().find(|line| line.starts_with(&format!("| `{krate}/` |")));
-        let row = row.unwrap_or_else(|| panic!("ARCHITECTURE.md: the code map has no row for {krate}/"));
-        let said = row.trim_end_matches([' ', '|']).rsplit('|').next().unwrap_or_default();
-        let said: BTreeSet<_> = said.split(',').map(|name| name.trim().to_owned()).collect();
-        let below = if below.is_empty() { set(&["nothing of ours"]) } else { set(below) };
-        assert_eq!(said, below, "ARCHITECTURE.md: allowed dependencies of {krate}/");
+    for (krate, _) in ALLOWED {
+        let row = text.lines().any(|line| line.starts_with(&format!("| `{krate}/` |")));
+        assert!(row, "ARCHITECTURE.md: the code map has no row for {krate}/");
     }
 }
 
