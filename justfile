@@ -171,7 +171,7 @@ tritons *arguments:
 bench-load *arguments:
     lab/bench/load.sh {{arguments}}
 
-# The pacer's offered rate and gaps over a minute, and the coverage of the intervals of p99.9 (docs/results/load.md).
+# The pacer's offered rate and gaps over a minute, and the coverage of the intervals of p99.9 (docs/load.md).
 bench-statistics:
     cargo run --release -p parm-loadgen --example pacer -- 1000 60 0 constant
     cargo run --release -p parm-loadgen --example pacer -- 1000 60 0 poisson
