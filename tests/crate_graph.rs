@@ -59,7 +59,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "lab/tuner",
-        &["charts", "protocol", "encoder", "settings", "workload", "parity-models", "loadgen", "simulator"],
+        &["protocol", "encoder", "settings", "workload", "parity-models", "loadgen", "simulator"],
     ),
     ("lab/world", &["dispatcher", "encoder", "grants", "workload"]),
     ("training", &["random", "charts", "grids", "protocol", "arrays", "encoder", "parity-models"]),

@@ -41,8 +41,6 @@ fn tuned_configuration_is_accepted_by_serve() {
     let settings = &winner["settings"];
     let dispatch = serde_json::to_value(&dumped["frontend"]["dispatch"]).unwrap();
     assert_eq!(&dispatch, settings, "serve reads the tuned settings");
-    let svg = fs::read_to_string(folder.path().join("tuned/tradeoff.svg")).unwrap();
-    assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
 
     let again = tune(&folder, &arguments);
     assert!(again.status.success(), "its own files may be replaced: {}", text(&again.stderr));

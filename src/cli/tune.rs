@@ -45,7 +45,7 @@ pub struct Tune {
     /// Runs at a time, without effect on the result [default: one per core]
     #[arg(long, value_name = "N")]
     pub threads: Option<std::num::NonZeroUsize>,
-    /// Folder for `parm.toml` and `tradeoff.svg`, which are replaced
+    /// Folder for `parm.toml`, which is replaced
     #[arg(long, value_name = "FOLDER", default_value = "tuned")]
     pub out: PathBuf,
     /// Form of the output

@@ -1,4 +1,4 @@
-//! Writes the results, a configuration and a picture, to a folder.
+//! Writes the resulting configuration to a folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,6 @@ use anyhow::{Context, bail};
 use parm_tuner::{Report, to_toml};
 
 const CONFIGURATION: &str = "parm.toml";
-const PICTURE: &str = "tradeoff.svg";
 
 /// Rejects a folder with a configuration that `parm tune` did not write, before the search starts.
 pub fn check(folder: &Path) -> anyhow::Result<()> {
@@ -21,15 +20,10 @@ pub fn check(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes both files and returns their paths.
-pub fn write(folder: &Path, report: &Report) -> anyhow::Result<Vec<PathBuf>> {
+/// Writes the file and returns its path.
+pub fn write(folder: &Path, report: &Report) -> anyhow::Result<PathBuf> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make folder {}", folder.display()))?;
-    [(CONFIGURATION, to_toml(report)), (PICTURE, report.to_svg())]
-        .into_iter()
-        .map(|(name, text)| {
-            let path = folder.join(name);
-            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-            Ok(path)
-        })
-        .collect()
+    let path = folder.join(CONFIGURATION);
+    fs::write(&path, to_toml(report)).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
 }

@@ -33,7 +33,7 @@ pub fn main(flags: &Tune) -> Result<(), Failure> {
     drop(bar);
     let written = files::write(&flags.out, &report).map_err(Failure::Run)?;
     print(&report, flags.output).map_err(Failure::Run)?;
-    written.iter().for_each(|path| eprintln!("wrote {}", path.display()));
+    eprintln!("wrote {}", written.display());
     Ok(())
 }
 

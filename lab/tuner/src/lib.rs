@@ -6,9 +6,8 @@
 //! result and its reasons.
 //!
 //! Reading order: `problem`, `quality` (the value of answers), `knob` and `space` (the choices), `score` (the value of a
-//! candidate), `search`, and `report` with `reason` and `chart`. `recording`, `fit` and `measure` produce the inputs.
+//! candidate), `search`, and `report` with `reason`. `recording`, `fit` and `measure` produce the inputs.
 
-mod chart;
 mod error;
 mod fit;
 pub mod measure;

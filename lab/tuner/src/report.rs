@@ -64,7 +64,7 @@ pub struct Line {
     pub settings: PoolSettings,
 }
 
-/// A candidate in the chart.
+/// A candidate.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)] // as in `Line`
 pub struct Point {

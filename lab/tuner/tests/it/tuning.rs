@@ -161,13 +161,3 @@ fn too_short_runs_are_rejected() {
     let trace = Problem { arrivals: Arrivals::Trace { seconds }, ..problem };
     assert!(matches!(Search::new(&trace, PLAN), Err(Error::FewQueries { queries: 2000, .. })));
 }
-
-#[test]
-fn chart_has_every_candidate_and_marks_the_winner() {
-    let problem = Problem { faults: Scenario::named("A").unwrap().faults, ..problem() };
-    let report = Search::new(&problem, PLAN).unwrap().run(&Quiet).unwrap();
-    let svg = report.to_svg();
-    assert_eq!(svg.matches("<title>").count(), 2 * report.tried.len());
-    assert_eq!(svg.matches("r=\"9\"").count(), 2);
-    assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
-}
