@@ -18,8 +18,6 @@ use crate::{Due, Event, World, note};
 pub struct Coded {
     /// The books of the groups.
     pub coder: Coder<u64, u64>,
-    /// Predictions that were decoded.
-    pub decoded: u64,
     /// How long it takes to encode a group.
     pub encode: Duration,
     /// How long it takes to decode a prediction.
@@ -49,7 +47,6 @@ impl Coded {
             settings.codes.iter().map(|code| (code.k, (0..code.parities).map(&mut add).collect())).collect();
         Self {
             coder: Coder::new(settings.clone()),
-            decoded: 0,
             encode: Duration::ZERO,
             decode: Duration::ZERO,
             members: BTreeMap::new(),
@@ -145,7 +142,6 @@ impl World {
                 }
             }
             CodingAction::Decode(of) => {
-                coded.decoded += of.lost.len() as u64;
                 for (query, slot) in &of.lost {
                     let Some((asked, _)) = self.open.get(query) else { continue };
                     if let Some(number) = decode(&of, *slot, asked.payload) {

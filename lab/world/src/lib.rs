@@ -1,8 +1,8 @@
 //! A virtual world for the dispatcher: servers that work, straggle, hang and crash, clients that arrive, and time.
 //!
 //! The dispatcher decides, this world executes: it runs jobs on its servers by the service times and faults of
-//! `parm_workload`, and jumps from event to event. [`World`] is one run in progress, which tests can step through and
-//! disturb; [`Plan::run`] runs a whole one and returns its [`Outcome`].
+//! `parm_workload`, and jumps from event to event. A [`Plan`] describes a run; [`World`] is one in progress, which tests can step
+//! through and disturb.
 //!
 //! At the same moment jobs end first, then the dispatcher looks at what is due, then queries arrive, so a query finds
 //! an instance free that becomes free at that moment.
@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
 use parm_dispatcher::{
-    Action, Answer, CodingSettings, Condition, Counters, Dispatcher, End, Failure, InstanceKey, InstanceSpec,
-    JobKey, ModelKey, ModelSettings, QueryKey, Reject, Submission, Time, Why,
+    Action, Answer, CodingSettings, Condition, Dispatcher, End, Failure, InstanceKey, InstanceSpec, JobKey,
+    ModelKey, ModelSettings, QueryKey, Reject, Submission, Time, Why,
 };
 use parm_workload::arrivals::{Arrivals, Times};
 use parm_workload::clock::Moment;
@@ -61,26 +61,6 @@ pub struct Plan {
     pub deadline: Duration,
 }
 
-/// The result of a run.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// Nanoseconds from arrival to answer, sorted. A query without an answer counts as its deadline at least.
-    pub latencies: Vec<u64>,
-    /// What happened to the queries, the warm-up included.
-    pub counters: Counters,
-    /// Predictions that were decoded.
-    pub decoded: u64,
-    /// Work beyond one run for each query, as a share of that.
-    pub extra: f64,
-}
-
-impl Outcome {
-    /// A quantile of the latencies, in milliseconds.
-    pub fn millis(&self, quantile: f64) -> f64 {
-        millis(&self.latencies, quantile)
-    }
-}
-
 /// A quantile of sorted nanoseconds, in milliseconds.
 fn millis(sorted: &[u64], quantile: f64) -> f64 {
     let at = (quantile * sorted.len().saturating_sub(1) as f64).round() as usize;
@@ -106,32 +86,6 @@ impl Plan {
             apart: 0,
             deadline: Duration::from_secs(10),
         }
-    }
-
-    /// Runs until each query has its reply.
-    pub fn run(&self) -> Result<Outcome, Error> {
-        let mut world = World { log: None, ..World::new(self)? };
-        let mut latencies = Vec::with_capacity((self.queries - self.warm_up) as usize);
-        while world.advance() {
-            for reply in world.replies.drain(..) {
-                if reply.query.payload < self.warm_up {
-                    continue;
-                }
-                let nanos = reply.at.since(reply.arrived).as_nanos() as u64;
-                let late = reply.result.is_err().then_some(self.deadline.as_nanos() as u64);
-                latencies.push(nanos.max(late.unwrap_or_default()));
-            }
-        }
-        latencies.sort_unstable();
-        let counters = world.dispatcher.counters(world.model).unwrap_or_default();
-        let (decoded, parities) = world.coded.as_ref().map_or((0, 0), |coded| {
-            let run = |model: ModelKey| world.dispatcher.counters(model).unwrap_or_default().first;
-            (coded.decoded, coded.models().map(run).sum::<u64>())
-        });
-        let copies = counters.hedged + counters.replicated + counters.explored + counters.retried + parities;
-        let work = copies as f64 + counters.stood_in as f64 * self.stand_in_cost.unwrap_or_default();
-        let extra = (work + counters.first as f64) / counters.submitted.max(1) as f64 - 1.0;
-        Ok(Outcome { latencies, counters, decoded, extra })
     }
 }
 
