@@ -13,7 +13,7 @@ use parm_workload::Faults;
 use parm_workload::arrivals::Arrivals;
 use parm_workload::distribution::Distribution;
 use parm_workload::service::Service;
-use parm_workload::{PROFILES, SCENARIOS, Scenario};
+use parm_workload::{Scenario, numbers};
 
 use super::worth;
 use crate::Failure;
@@ -95,10 +95,7 @@ fn faults(cluster: &Cluster, profile: Option<&Profile>) -> anyhow::Result<Faults
     let Some(name) = &cluster.scenario else {
         return Ok(profile.map(Profile::faults).unwrap_or_default());
     };
-    let known = || SCENARIOS.iter().chain(PROFILES).map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-    let scenario = Scenario::combined(name, |_| None);
-    let scenario = scenario.ok_or_else(|| anyhow!("unknown scenario '{name}': use one of {}", known()))?;
-    Ok(scenario.faults)
+    Ok(Scenario::combined(name, |_| None)?.faults)
 }
 
 fn instances(cluster: &Cluster, profile: Option<&Profile>) -> anyhow::Result<u32> {
@@ -109,7 +106,7 @@ fn instances(cluster: &Cluster, profile: Option<&Profile>) -> anyhow::Result<u32
 
 fn service(cluster: &Cluster, profile: Option<&Profile>) -> anyhow::Result<Service> {
     if let Some(path) = &cluster.service {
-        let values = times(&text(path)?).with_context(|| path.display().to_string())?;
+        let values = numbers(&text(path)?).with_context(|| path.display().to_string())?;
         return Ok(Service { time_ms: Distribution::Sample { values }, ..Service::default() });
     }
     if let Some(median) = cluster.service_ms {
@@ -119,24 +116,6 @@ fn service(cluster: &Cluster, profile: Option<&Profile>) -> anyhow::Result<Servi
         });
     }
     Ok(profile.map(|profile| profile.service.clone()).unwrap_or_default())
-}
-
-fn times(text: &str) -> anyhow::Result<Vec<f64>> {
-    let mut values = Vec::new();
-    for (number, line) in (1..).zip(text.lines()) {
-        let content = line.split('#').next().unwrap_or_default().trim();
-        if !content.is_empty() {
-            let value = content.parse::<f64>().ok().filter(|value| value.is_finite() && *value > 0.0);
-            values.push(
-                value.with_context(|| format!("line {number}: '{content}' is not a time in milliseconds"))?,
-            );
-        }
-    }
-    if values.is_empty() {
-        bail!("the file has no times: write milliseconds, one a line")
-    } else {
-        Ok(values)
-    }
 }
 
 /// Measures service times at all workers, at the same time.

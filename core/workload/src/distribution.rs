@@ -80,7 +80,7 @@ impl Distribution {
     /// Replaces a file by the numbers in it.
     pub fn read_file(&mut self, folder: &Path) -> Result<(), Error> {
         if let Distribution::File { path } = self {
-            let values = files::read(folder, path, numbers::list)?;
+            let values = files::read(folder, path, numbers::numbers)?;
             *self = Distribution::Sample { values };
         }
         Ok(())

@@ -17,10 +17,6 @@ pub enum Error {
     BadVariation { cv: f64 },
     #[error("invalid bursts of 0 ms and pauses of {off:?}: give bursts longer than 0 ms")]
     BadBurst { off: Duration },
-    #[error(
-        "invalid line {line} of the trace: '{text}' is not a time in seconds, at least that of the line before"
-    )]
-    BadTrace { line: usize, text: String },
     #[error("line {line} of the numbers has '{text}': give numbers above 0, separated by spaces or commas")]
     BadNumber { line: usize, text: String },
     #[error("line {line} has {found} numbers and the first one {wanted}: give one per instance in each line")]
@@ -56,6 +52,10 @@ pub enum Error {
         "invalid costs of a chat server {given}: give times from 0 to 60000 ms, and a chunk and streams above 0"
     )]
     BadCosts { given: String },
+    #[error(
+        "unknown scenario '{name}': use one of {known}, or define [scenario.{name}] in an experiment file"
+    )]
+    UnknownScenario { name: String, known: String },
     #[error("invalid distribution {given}: give finite numbers of at least 0, in order")]
     BadDistribution { given: String },
     #[error(

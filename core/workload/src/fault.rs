@@ -237,7 +237,7 @@ impl Fault {
             }
             Fault::Sizes { factors, file, .. } => {
                 if let Some(path) = file.take() {
-                    *factors = files::read(folder, &path, numbers::list)?;
+                    *factors = files::read(folder, &path, numbers::numbers)?;
                 }
             }
             _ => {}

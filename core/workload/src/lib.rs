@@ -10,8 +10,7 @@
 //! `fault` is the file format; `when` and `targets` give the times and the instances; `spans`, `episodes` and `shuffles`
 //! turn them into stretches of time; `pace` replays measured factors, and `quota` limits run time; `schedule` gives the
 //! condition of an instance; `progress` computes when a run ends. `clock` is the time of all of them, `distribution` and
-//! `service` give service times, and `files`, `numbers` and `recorded` read
-//! measurements. `profiles` has those that are built in. [`chat`] is a replica that answers chats.
+//! `service` give service times, and `files` and `numbers` read measurements. `profiles` has those that are built in. [`chat`] is a replica that answers chats.
 
 pub mod arrivals;
 pub mod chat;
@@ -28,7 +27,6 @@ mod pattern;
 mod profiles;
 mod progress;
 mod quota;
-mod recorded;
 mod scenario;
 mod schedule;
 pub mod service;
@@ -39,6 +37,7 @@ mod when;
 
 pub use error::Error;
 pub use fault::{By, Fault, Faults};
+pub use numbers::numbers;
 pub use outcome::Outcome;
 pub use parm_random::Random;
 pub use pattern::Pattern;

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::distribution::Distribution;
-use crate::recorded::Recorded;
+use crate::scenario::recorded;
 use crate::{By, Error, Fault, Faults, Scenario, Targets, numbers};
 
 /// The built-in profiles and their descriptions. They are scenarios, which `+` combines.
@@ -36,7 +36,7 @@ pub(crate) fn named(name: &str) -> Option<Scenario> {
 
 /// Each instance is one of the measured machines for the whole run.
 fn machines(text: &str) -> Result<Scenario, Error> {
-    let factor = Distribution::Sample { values: numbers::list(text)? };
+    let factor = Distribution::Sample { values: numbers::numbers(text)? };
     Ok(of(vec![Fault::Straggle { share: 1.0, factor, by: By::Instance, on: Targets::Each }]))
 }
 
@@ -47,13 +47,13 @@ fn pace(text: &str, step: Duration) -> Result<Scenario, Error> {
 
 /// Each query takes as long as a measured one.
 fn inputs(text: &str) -> Result<Scenario, Error> {
-    Ok(of(vec![Fault::Sizes { factors: numbers::list(text)?, file: None, on: Targets::Each }]))
+    Ok(of(vec![Fault::Sizes { factors: numbers::numbers(text)?, file: None, on: Targets::Each }]))
 }
 
 fn arrivals(text: &str) -> Result<Scenario, Error> {
-    let recorded = Recorded::parse(text)?;
-    let faults = Faults(recorded.faults());
-    Ok(Scenario { faults, trace: recorded.seconds, again: true, ..Scenario::default() })
+    let (trace, sizes) = recorded(text)?;
+    let faults = Faults(sizes.into_iter().collect());
+    Ok(Scenario { faults, trace, again: true, ..Scenario::default() })
 }
 
 fn of(faults: Vec<Fault>) -> Scenario {

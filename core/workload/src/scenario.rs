@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::arrivals::Arrivals;
 use crate::distribution::Distribution;
-use crate::recorded::Recorded;
-use crate::{By, Fault, Faults, Pattern, Targets, When};
+use crate::{By, Fault, Faults, PROFILES, Pattern, Targets, When};
 use crate::{Error, files, numbers, profiles};
 
 const MS: Duration = Duration::from_millis(1);
@@ -70,18 +69,18 @@ pub const SCENARIOS: &[(&str, &str)] = &[
 impl Scenario {
     /// Returns the predefined scenario of this name, or the combination of several that `+` joins.
     pub fn named(name: &str) -> Option<Self> {
-        Self::combined(name, |_| None)
+        Self::combined(name, |_| None).ok()
     }
 
     /// The same, with scenarios of one's own, which precede predefined ones.
-    pub fn combined(name: &str, own: impl Fn(&str) -> Option<Self>) -> Option<Self> {
-        if let Some(own) = own(name) {
-            return Some(own);
-        }
-        let mut parts =
-            name.split('+').map(str::trim).map(|part| own(part).or_else(|| Self::predefined(part)));
-        let first = parts.next()??;
-        parts.try_fold(first, |before, part| Some(before.and(part?)))
+    pub fn combined(name: &str, own: impl Fn(&str) -> Option<Self>) -> Result<Self, Error> {
+        let part = |part: &str| own(part).or_else(|| Self::predefined(part));
+        let parts =
+            || name.split('+').map(|name| part(name.trim())).reduce(|before, next| Some(before?.and(next?)));
+        own(name).or_else(|| parts().flatten()).ok_or_else(|| {
+            let known: Vec<&str> = SCENARIOS.iter().chain(PROFILES).map(|(name, _)| *name).collect();
+            Error::UnknownScenario { name: name.to_owned(), known: known.join(", ") }
+        })
     }
 
     /// Adds the faults of another scenario, and its arrivals if it has any.
@@ -98,13 +97,12 @@ impl Scenario {
     pub fn read_files(&mut self, folder: &Path) -> Result<(), Error> {
         self.faults.0.iter_mut().try_for_each(|fault| fault.read_files(folder))?;
         if let Some(path) = &mut self.arrivals_file {
-            let recorded = files::read(folder, path, Recorded::parse)?;
+            let (seconds, sizes) = files::read(folder, path, recorded)?;
             *path = folder.join(&*path);
             // The copy of an experiment file with its results has them already.
-            let sizes = recorded.faults();
-            self.faults.0.retain(|fault| !sizes.contains(fault));
+            self.faults.0.retain(|fault| sizes.as_ref() != Some(fault));
             self.faults.0.extend(sizes);
-            (self.trace, self.again) = (recorded.seconds, true);
+            (self.trace, self.again) = (seconds, true);
         }
         Ok(())
     }
@@ -159,7 +157,7 @@ impl Scenario {
                 vec![Fault::Straggle { share: 1.0, factor, by: By::Query, on: Targets::Each }]
             }
             "measured" => {
-                let values = numbers::list(COLLAGE).unwrap_or_else(|_| unreachable!("a test reads it"));
+                let values = numbers::numbers(COLLAGE).unwrap_or_else(|_| unreachable!("a test reads it"));
                 vec![every_run(Distribution::Sample { values })]
             }
             _ => return profiles::named(name),
@@ -192,6 +190,16 @@ impl Scenario {
             (recorded, warm_up.min(recorded / 10))
         }
     }
+}
+
+/// Reads recorded arrivals, and run times that are proportional to the sizes of the queries, if they have some.
+pub(crate) fn recorded(text: &str) -> Result<(Vec<f64>, Option<Fault>), Error> {
+    let (seconds, factors) = numbers::arrivals(text)?;
+    if seconds.first() == seconds.last() {
+        return Err(Error::OneTime { at: seconds[0] });
+    }
+    let sizes = (!factors.is_empty()).then_some(Fault::Sizes { factors, file: None, on: Targets::Each });
+    Ok((seconds, sizes))
 }
 
 fn stragglers(share: f64) -> Fault {
@@ -293,6 +301,7 @@ mod tests {
         ];
         assert_eq!(scenario.faults.0, read);
         assert_eq!((scenario.trace, scenario.again), (vec![0.0, 1.0], true));
+        assert_eq!(recorded("3\n3\n"), Err(Error::OneTime { at: 3.0 }), "its rate is infinite");
         let refused = |file| named(file).read_files(&folder).unwrap_err().to_string();
         assert!(refused("absent.txt").contains("cannot read 'absent.txt'"), "{}", refused("absent.txt"));
         write("uneven.txt", "1 2\n3\n");
@@ -335,7 +344,7 @@ mod tests {
 
     #[test]
     fn measured_sample_has_the_published_quantiles() {
-        let mut values = numbers::list(COLLAGE).unwrap();
+        let mut values = numbers::numbers(COLLAGE).unwrap();
         values.sort_by(f64::total_cmp);
         assert_eq!(values.len(), 1000);
         let quantile = |share: f64| {

@@ -439,28 +439,4 @@ mod tests {
         let fives = (0..18).filter(|instance| each(*instance, 0) == 5.0).count();
         assert_eq!(fives, 9, "half of the instances have each of the two series");
     }
-
-    #[test]
-    fn coded_jobs_of_exponential_stragglers_gain_the_logarithm() {
-        // n pieces of work whose times are exponential: all of them take H_n on average, the fastest half of twice the
-        // capacity H_n - H_(n/2), whatever n; so the gain grows as log n.
-        let factor = Distribution::Exponential { mean: 1.0, shift: 0.0 };
-        let fault = Fault::Straggle { share: 1.0, factor, by: By::Run, on: Targets::Each };
-        let harmonic = |n: usize| (1..=n).map(|i| 1.0 / i as f64).sum::<f64>();
-        let gains = [16usize, 64, 256].map(|n| {
-            let schedule = Schedule::new(&Faults(vec![fault.clone()]), 1, n as u32).unwrap();
-            let (mut all, mut half) = (0.0, 0.0);
-            for round in 0..2000 {
-                let mut times: Vec<f64> =
-                    (0..n as u32).map(|instance| schedule.straggling(instance, at(round))).collect();
-                times.sort_by(f64::total_cmp);
-                (all, half) = (all + times[n - 1] / 2000.0, half + times[n / 2 - 1] / 2000.0);
-            }
-            assert!((all / harmonic(n) - 1.0).abs() < 0.05, "slowest of {n}: {all}");
-            assert!((half / (harmonic(n) - harmonic(n / 2)) - 1.0).abs() < 0.05, "half of {n}: {half}");
-            all / half
-        });
-        let growth = (gains[2] - gains[1]) / (gains[1] - gains[0]);
-        assert!((0.8..1.25).contains(&growth), "the same gain for every factor of four: {gains:?}");
-    }
 }

@@ -2,7 +2,7 @@
 
 use parm_settings::{BatchSize, Cost, PolicyKind};
 use parm_simulator::{Run, Shape};
-use parm_workload::{PROFILES, SCENARIOS, Scenario};
+use parm_workload::Scenario;
 
 use crate::contender::Resources;
 use crate::report::intensity;
@@ -140,7 +140,7 @@ impl Config {
         if parity >= instances {
             return Err(Error::NoDeployedInstance { policy: name.clone(), instances, parity });
         }
-        let what = self.scenario(scenario)?;
+        let what = Scenario::combined(scenario, |part| self.scenario.get(part).cloned())?;
         // Loads are given; those of rates follow from the work.
         let load = if self.rates.contains(&rate) {
             self.load_of(rate, &what.trace, settings.batch.max_size)
@@ -188,12 +188,6 @@ impl Config {
         let known = || crate::POLICIES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
         Contender::named(name, resources)
             .ok_or_else(|| Error::UnknownPolicy { name: name.into(), known: known() })
-    }
-
-    fn scenario(&self, name: &str) -> Result<Scenario, Error> {
-        let known = || SCENARIOS.iter().chain(PROFILES).map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-        let found = Scenario::combined(name, |part| self.scenario.get(part).cloned());
-        found.ok_or_else(|| Error::UnknownScenario { name: name.into(), known: known() })
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parm_durations::{Micros, PositiveMillis};
 use parm_settings::{BatchSize, Cost};
 use parm_workload::service::Service;
-use parm_workload::{Pattern, Scenario};
+use parm_workload::{Error as Described, Pattern, Scenario};
 use serde::{Deserialize, Serialize};
 
 use crate::{Contender, Error, Processes};
@@ -130,6 +130,27 @@ impl Config {
     }
 }
 
+/// Returns the line of an experiment file that an error is about, counted from 1: the first one with the name in the error. The
+/// checks see values and not their places, because flags may replace any of them; a value that a flag gave has no line.
+pub fn line_of(text: &str, error: &Error) -> Option<usize> {
+    let name: &str = match error {
+        Error::UnknownPolicy { name, .. } | Error::Workload(Described::UnknownScenario { name, .. }) => name,
+        Error::Scenario { scenario, .. } => scenario,
+        Error::BadShare { name, .. } | Error::TooMany { name, .. } => name,
+        Error::BadLoad { .. } => "loads",
+        Error::LoadsAndRates => "rates",
+        Error::Nothing { what: "policy" } => "policies",
+        Error::Nothing { what: "scenario" } => "scenarios",
+        Error::NoDeployedInstance { policy, .. }
+        | Error::ParityOnly { policy, .. }
+        | Error::TooFewWorkers { policy, .. } => policy,
+        Error::Workload(Described::File { path, .. } | Described::Content { path, .. }) => path.to_str()?,
+        Error::Workload(_) => "service",
+        _ => return None,
+    };
+    text.lines().position(|line| line.contains(name)).map(|index| index + 1)
+}
+
 impl Default for Config {
     fn default() -> Self {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
@@ -228,6 +249,23 @@ mod tests {
         assert!(Config::parse("instances = 0").is_err());
         let both = Config::parse("loads = [0.5]\nrates = [100.0]").unwrap_err().to_string();
         assert!(both.contains("keep one"), "{both}");
+    }
+
+    #[test]
+    fn line_is_the_first_one_with_the_name_in_the_error() {
+        for (text, expected) in [
+            ("seed = 1\npolicies = [\n  \"equal\",\n  \"hope\",\n]", Some(4)),
+            ("scenarios = [\"A\",\n\"mayhem\"]", Some(2)),
+            ("\n\nbackup_share = 200.0", Some(3)),
+            ("policies = [\"equal\"]\nscenarios = []", Some(2)),
+            ("seed = 1\nservice = { time_ms = { kind = \"constant\", value = -1.0 } }", Some(2)),
+        ] {
+            let error = Config::parse(text).and_then(crate::Experiment::new).err().unwrap();
+            assert_eq!(line_of(text, &error), expected, "{text}");
+        }
+        let hope = Config { policies: vec!["hope".into()], ..Config::default() };
+        let error = crate::Experiment::new(hope).err().unwrap();
+        assert_eq!(line_of("seed = 1", &error), None, "a flag named it");
     }
 
     #[test]

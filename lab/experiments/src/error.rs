@@ -32,8 +32,6 @@ pub enum Error {
     Interrupted,
     #[error("unknown policy '{name}': define [policy.{name}], or use one of {known}")]
     UnknownPolicy { name: String, known: String },
-    #[error("unknown scenario '{name}': define [scenario.{name}], or use one of {known}")]
-    UnknownScenario { name: String, known: String },
     #[error("invalid load {load}: give a share of the deployed instances' capacity above 0")]
     BadLoad { load: f64 },
     #[error("invalid {name} = {share}: give a share from 0 to {most}")]

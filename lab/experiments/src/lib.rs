@@ -1,7 +1,7 @@
 //! Experiments: every policy under every scenario at every load, in virtual time or with real processes.
 //!
 //! An experiment file means the same in both modes: the same cells, arrivals, faults, seeds and statistics. Reading
-//! order: `config` (the file), `place` (the lines of its errors), `contender` (its predefined policies), `cell` and `experiment` (the runs, and their
+//! order: `config` (the file), `contender` (its predefined policies), `cell` and `experiment` (the runs, and their
 //! simulation), `grid` (the runs on many machines), `verdict`, `blocks`, `spectrum`, `timeline` and `report` (the conclusions).
 //!
 //! With real processes: `processes` (their part of the file), `laboratory` (the order of runs), `run` (one run, from
@@ -21,7 +21,6 @@ mod grid;
 pub mod html;
 mod laboratory;
 mod page;
-mod place;
 mod process;
 mod processes;
 mod reference;
@@ -36,14 +35,13 @@ mod verdict;
 mod worker;
 
 pub use cell::Cell;
-pub use config::{Config, StandInCost};
+pub use config::{Config, StandInCost, line_of};
 pub use contender::{Contender, POLICIES};
 pub use drive::Graded;
 pub use error::Error;
 pub use experiment::Experiment;
 pub use grid::GRID;
 pub use laboratory::{Laboratory, Observer, Position, machine};
-pub use place::line_of;
 pub use processes::{Processes, Remote};
 pub use report::{Report, Row};
 pub use results::{Folder, Mode, RAW_COLUMNS, Results, RunName, RunRecord};
