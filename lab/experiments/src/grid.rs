@@ -8,9 +8,8 @@ use std::collections::BTreeMap;
 use parm_grids::{Cell as GridCell, Folder, Product, Record, Share};
 use parm_simulator::{KeptTally, Progress, Tally, parallel};
 
-use crate::report::named;
 use crate::results::RunName;
-use crate::{Cell, Config, Error, Experiment, Processes, Report};
+use crate::{Case, Cell, Config, Error, Experiment, Processes, Report};
 
 /// The kind of grid in result files.
 pub const GRID: &str = "experiment";
@@ -68,10 +67,10 @@ impl Experiment {
     fn grid_cell(&self, cell: &Cell, repeat: usize) -> Result<GridCell, Error> {
         let settings = settings(self.config(), cell, repeat)?;
         let run = &cell.runs[repeat];
-        let policy = named(&cell.policy, cell.batch);
+        let Case { scenario, .. } = &cell.case;
         Ok(GridCell {
             key: parm_grids::key(&settings),
-            name: format!("{} at {}, {policy}, seed {}", cell.scenario, cell.intensity(), run.seed),
+            name: format!("{scenario} at {}, {}, seed {}", cell.case.intensity(), cell.case.name(), run.seed),
             inputs: BTreeMap::from([("settings".to_owned(), parm_grids::digest(&settings))]),
         })
     }
@@ -93,11 +92,12 @@ fn settings(config: &Config, cell: &Cell, repeat: usize) -> Result<Vec<u8>, Erro
         processes: Processes::default(),
         ..config.clone()
     };
-    let policy = none.policy.into_iter().filter(|(own, _)| cell.policy.starts_with(own.as_str())).collect();
+    let policy =
+        none.policy.into_iter().filter(|(own, _)| cell.case.policy.starts_with(own.as_str())).collect();
     let scenario =
-        none.scenario.into_iter().filter(|(own, _)| cell.scenario.split('+').any(|part| part == own));
+        none.scenario.into_iter().filter(|(own, _)| cell.case.scenario.split('+').any(|part| part == own));
     let common = Config { policy, scenario: scenario.collect(), ..none };
-    serde_json::to_vec(&(name, cell.rate, common)).map_err(unwritable)
+    serde_json::to_vec(&(name, common)).map_err(unwritable)
 }
 
 fn tally(record: &Record) -> Result<Tally, Error> {

@@ -11,14 +11,12 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use parm_simulator::Tally;
 use tokio::runtime::Handle;
 
-use crate::{Cell, Experiment};
-
 use crate::fleet::Fleet;
 use crate::frontend::Order;
 use crate::reference::Reference;
 use crate::results::{RawLine, RunName};
 use crate::run::{Bench, run};
-use crate::{Error, Folder, Mode, Results, RunRecord, Stop, Validity};
+use crate::{Cell, Error, Experiment, Folder, Mode, Results, RunRecord, Stop, Validity};
 
 /// Receives the progress of an experiment.
 pub trait Observer {
@@ -149,7 +147,7 @@ fn check(experiment: &Experiment) -> Result<(), Error> {
     let named = experiment.config().processes.workers.len() as u32;
     experiment.cells().iter().try_for_each(|cell| match cell.runs[0].shape.parity_only {
         0 => Ok(()),
-        parity_only => Err(Error::ParityOnly { policy: cell.policy.clone(), parity_only }),
+        parity_only => Err(Error::ParityOnly { policy: cell.case.policy.clone(), parity_only }),
     })?;
     if named > 0 { enough(experiment, named) } else { Ok(()) }
 }
@@ -157,7 +155,7 @@ fn check(experiment: &Experiment) -> Result<(), Error> {
 fn enough(experiment: &Experiment, given: u32) -> Result<(), Error> {
     experiment.cells().iter().try_for_each(|cell| match cell.runs[0].shape.instances {
         wanted if wanted <= given => Ok(()),
-        wanted => Err(Error::TooFewWorkers { policy: cell.policy.clone(), wanted, given }),
+        wanted => Err(Error::TooFewWorkers { policy: cell.case.policy.clone(), wanted, given }),
     })
 }
 
@@ -166,7 +164,7 @@ fn turns(experiment: &Experiment) -> Vec<(usize, usize)> {
     let cells = experiment.cells();
     let groups: Vec<Vec<usize>> = (0..cells.len()).fold(Vec::new(), |mut groups: Vec<Vec<usize>>, index| {
         match groups.last_mut() {
-            Some(group) if cells[group[0]].faces_the_same(&cells[index]) => group.push(index),
+            Some(group) if cells[group[0]].case.faces_the_same(&cells[index].case) => group.push(index),
             _ => groups.push(vec![index]),
         }
         groups
@@ -216,7 +214,7 @@ mod tests {
         let loads = |text: &str| {
             let text = format!("policies = [\"equal\"]\nscenarios = [\"A\"]\nrates = [40.0, 60.0]\n{text}");
             let cells = experiment(&text).with_processes();
-            cells.cells().iter().map(Cell::intensity).collect::<Vec<_>>()
+            cells.cells().iter().map(|cell| cell.case.intensity()).collect::<Vec<_>>()
         };
         let models = "[processes]\nmodels = \"zoo\"";
         assert_eq!(loads(models), ["40/s", "60/s"]);

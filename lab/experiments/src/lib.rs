@@ -2,7 +2,7 @@
 //!
 //! An experiment file means the same in both modes: the same cells, arrivals, faults, seeds and statistics. Reading
 //! order: `config` (the file), `contender` (its predefined policies), `cell` and `experiment` (the runs, and their
-//! simulation), `grid` (the runs on many machines), `verdict`, `blocks`, `spectrum`, `timeline` and `report` (the conclusions).
+//! simulation), `grid` (the runs on many machines), `verdict`, `blocks`, `spectrum` and `report` (the conclusions).
 //!
 //! With real processes: `processes` (their part of the file), `laboratory` (the order of runs), `run` (one run, from
 //! processes to samples), `fleet`, `worker`, `frontend` and `process` (the processes), `drive` and `reference` (the load
@@ -29,12 +29,11 @@ mod results;
 mod run;
 mod spectrum;
 mod stop;
-mod timeline;
 mod validity;
 mod verdict;
 mod worker;
 
-pub use cell::Cell;
+pub use cell::{Case, Cell};
 pub use config::{Config, StandInCost, line_of};
 pub use contender::{Contender, POLICIES};
 pub use drive::Graded;
@@ -47,6 +46,5 @@ pub use report::{Report, Row};
 pub use results::{Folder, Mode, RAW_COLUMNS, Results, RunName, RunRecord};
 pub use spectrum::{Point, Spectrum};
 pub use stop::Stop;
-pub use timeline::{Band, Kind, Timeline};
 pub use validity::Validity;
 pub use verdict::{Accuracy, Verdict};

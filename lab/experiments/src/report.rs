@@ -3,10 +3,9 @@
 use std::fmt;
 
 use parm_loadgen::statistics::Estimate;
-use parm_settings::BatchSize;
 use serde::Serialize;
 
-use crate::{Spectrum, Timeline, Verdict};
+use crate::{Case, Spectrum, Verdict};
 
 /// The result of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -21,36 +20,23 @@ pub struct Report {
     pub rows: Vec<Row>,
 }
 
-/// One policy under one scenario at one load.
+/// The result of a cell.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// The scenario.
-    pub scenario: String,
-    /// Share of the capacity of the deployed instances, if it is known.
-    pub load: Option<f64>,
-    /// Queries per second.
-    pub rate: f64,
-    /// Most queries in a batch.
-    pub batch: BatchSize,
-    /// The policy.
-    pub policy: String,
-    /// Queries per group, if it is fixed.
-    pub k: Option<u8>,
-    /// Parities per group.
-    pub r: Option<u8>,
+    /// What ran.
+    #[serde(flatten)]
+    pub case: Case,
     /// The quantiles and shares with their intervals.
     #[serde(flatten)]
     pub verdict: Verdict,
     /// All its quantiles.
     pub spectrum: Spectrum,
-    /// The first repeat over time.
-    pub timeline: Timeline,
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = self.rows.iter().map(|row| row.name().len()).max().unwrap_or(0).max(6);
-        let wide = self.rows.iter().map(|row| row.scenario.len()).max().unwrap_or(0).max(10);
+        let width = self.rows.iter().map(|row| row.case.name().len()).max().unwrap_or(0).max(6);
+        let wide = self.rows.iter().map(|row| row.case.scenario.len()).max().unwrap_or(0).max(10);
         writeln!(
             f,
             "{:<wide$} {:>5} {:<width$} {:>8} {:>8} {:>8} {:>8} {:>16} {:>7} {:>14} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>9}",
@@ -83,28 +69,9 @@ impl fmt::Display for Report {
     }
 }
 
-/// A policy, with the size of its batches if it is fixed.
-pub(crate) fn named(policy: &str, batch: BatchSize) -> String {
-    if batch == BatchSize::Auto { policy.to_owned() } else { format!("{policy} batch={batch}") }
-}
-
-/// Formats a load, or the queries per second if the load is unknown.
-pub(crate) fn intensity(load: Option<f64>, rate: f64) -> String {
-    load.map_or_else(|| format!("{}/s", (1000.0 * rate).round() / 1000.0), |load| load.to_string())
-}
-
 impl Row {
-    /// Returns the load, or the queries per second if the load is unknown.
-    pub fn intensity(&self) -> String {
-        intensity(self.load, self.rate)
-    }
-
-    /// Returns the policy, with the size of its batches if it is fixed.
-    pub fn name(&self) -> String {
-        named(&self.policy, self.batch)
-    }
-
     fn line(&self, f: &mut fmt::Formatter<'_>, wide: usize, width: usize) -> fmt::Result {
+        let case = &self.case;
         let Verdict { p50_ms, p99_ms, p999_ms, gap_ms, gap_ratio, shares, .. } = &self.verdict;
         let value = |of: &Option<Estimate>| of.map_or("n/a".into(), |of| number(of.value));
         let within = |of: &Option<Estimate>| {
@@ -112,7 +79,7 @@ impl Row {
         };
         let approximate = shares.reconstructed + shares.backup + shares.stand_in;
         let other = shares.default + shares.rejected;
-        write!(f, "{:<wide$} {:>5} {:<width$} ", self.scenario, self.intensity(), self.name())?;
+        write!(f, "{:<wide$} {:>5} {:<width$} ", case.scenario, case.intensity(), case.name())?;
         write!(f, "{:>8} {:>8} {:>8} ", value(p50_ms), value(p99_ms), value(p999_ms))?;
         write!(f, "{:>8} {:>16} ", value(gap_ms), within(gap_ms))?;
         let compared = gap_ratio.is_some();

@@ -8,13 +8,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use parm_loadgen::recorder::Sample;
-use parm_settings::BatchSize;
 use serde::Serialize;
 
-use crate::report::{intensity, named};
-use crate::{Cell, Config, Report};
-
-use crate::{Error, Validity};
+use crate::{Case, Cell, Config, Error, Report, Validity};
 
 /// The header of raw files; `docs/experiments.md` describes the columns.
 pub const RAW_COLUMNS: &str = "number,warm_up,intended_us,latency_us,lag_us,outcome,right";
@@ -51,18 +47,9 @@ pub struct Results {
 /// Identifies a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunName {
-    /// The scenario.
-    pub scenario: String,
-    /// Share of the capacity of the deployed instances, if it is known.
-    pub load: Option<f64>,
-    /// Most queries in a batch.
-    pub batch: BatchSize,
-    /// The policy.
-    pub policy: String,
-    /// Queries per group, if it is fixed.
-    pub k: Option<u8>,
-    /// Parities per group.
-    pub r: Option<u8>,
+    /// What ran.
+    #[serde(flatten)]
+    pub case: Case,
     /// The repeat, counted from 0.
     pub repeat: usize,
     /// Its seed.
@@ -71,16 +58,7 @@ pub struct RunName {
 
 impl RunName {
     pub(crate) fn of(cell: &Cell, repeat: usize) -> Self {
-        Self {
-            scenario: cell.scenario.clone(),
-            load: cell.load,
-            batch: cell.batch,
-            policy: cell.policy.clone(),
-            k: cell.k,
-            r: cell.r,
-            repeat,
-            seed: cell.runs[repeat].seed,
-        }
+        Self { case: cell.case.clone(), repeat, seed: cell.runs[repeat].seed }
     }
 }
 
@@ -162,9 +140,8 @@ impl Folder {
         repeat: usize,
         lines: impl IntoIterator<Item = RawLine>,
     ) -> Result<PathBuf, Error> {
-        let policy = named(&cell.policy, cell.batch);
-        let load = intensity(cell.load, cell.rate);
-        let name = format!("{}-{load}-{policy}-{repeat}.csv", cell.scenario).replace([' ', '/'], "_");
+        let (load, policy) = (cell.case.intensity(), cell.case.name());
+        let name = format!("{}-{load}-{policy}-{repeat}.csv", cell.case.scenario).replace([' ', '/'], "_");
         let place = Path::new("raw").join(name);
         let raw = self.path.join("raw");
         fs::create_dir_all(&raw).map_err(Error::file("create", &raw))?;

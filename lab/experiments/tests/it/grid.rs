@@ -1,11 +1,8 @@
-//! Simulated experiments as grids: shares in separate folders give the report of one process.
+//! The keys of simulated runs as cells of a grid.
 
 use std::num::{NonZeroU32, NonZeroU64};
 
-use parm_experiments::{Config, Experiment, GRID};
-use parm_grids::{Folder, join};
-use parm_simulator::Quiet;
-use tempfile::TempDir;
+use parm_experiments::{Config, Experiment};
 
 fn config() -> Config {
     Config {
@@ -17,31 +14,6 @@ fn config() -> Config {
         scenarios: vec!["A".into()],
         ..Config::default()
     }
-}
-
-#[test]
-fn joined_shares_equal_the_report_of_one_process() {
-    let root = TempDir::new().unwrap();
-    let experiment = Experiment::new(config()).unwrap();
-    let cells = experiment.grid().unwrap();
-    assert_eq!(cells.len(), 2 * 3 * 2);
-    let folders: Vec<_> = (0..3).map(|share| root.path().join(format!("share-{share}"))).collect();
-    for (share, path) in folders.iter().enumerate() {
-        let folder = Folder::create(path, GRID).unwrap();
-        experiment.run_share(&folder, format!("{share}/3").parse().unwrap(), 2, &Quiet).unwrap();
-    }
-    let joined = join(&folders, GRID, &cells).unwrap();
-    assert_eq!((joined.problems.len(), joined.foreign.len()), (0, 0), "{:?}", joined.problems);
-    let report = experiment.joined(&joined.records).unwrap();
-    let text = |report| serde_json::to_string(&report).unwrap();
-    assert_eq!(text(report), text(experiment.run(2, &Quiet).unwrap()));
-
-    // A partial folder gives the rows whose repeats are all there.
-    let mut fewer = joined.records.clone();
-    fewer.remove(&cells[0].key);
-    let rows = experiment.joined(&fewer).unwrap().rows;
-    assert_eq!(rows.len(), 2 * 3 - 1);
-    assert!(rows[0].verdict.gap_ratio.is_none(), "its baseline is missing");
 }
 
 #[test]

@@ -23,16 +23,16 @@ fn raw_data_of_simulations_gives_the_reported_figures() {
     let path = TempDir::new().unwrap();
     let folder = Folder::create(&path.path().join("results")).unwrap();
     let experiment = Experiment::new(config(&["equal", "parm", "stand-in"])).unwrap();
-    let report = experiment.run_keeping(2, &Quiet, &folder).unwrap();
+    let report = experiment.run_keeping(2, &Quiet, Some(&folder)).unwrap();
     assert_eq!(report, experiment.run(2, &Quiet).unwrap());
     let runs = std::fs::read_to_string(folder.path().join("runs.jsonl")).unwrap();
     assert_eq!(runs.lines().count(), 3);
     for line in runs.lines() {
         let run: Value = serde_json::from_str(line).unwrap();
-        let row = report.rows.iter().find(|row| run["policy"] == row.policy).unwrap();
-        let coded = row.policy == "parm";
-        assert_eq!((row.k, row.r), if coded { (Some(2), Some(1)) } else { (None, None) });
-        assert_eq!((&run["k"], &run["r"]), (&row.k.into(), &row.r.into()), "{line}");
+        let row = report.rows.iter().find(|row| run["policy"] == row.case.policy).unwrap();
+        let coded = row.case.policy == "parm";
+        assert_eq!((row.case.k, row.case.r), if coded { (Some(2), Some(1)) } else { (None, None) });
+        assert_eq!((&run["k"], &run["r"]), (&row.case.k.into(), &row.case.r.into()), "{line}");
         let raw = std::fs::read_to_string(folder.path().join(run["raw"].as_str().unwrap())).unwrap();
         let mut lines = raw.lines();
         assert_eq!(lines.next().unwrap(), RAW_COLUMNS);
@@ -64,7 +64,7 @@ fn query_without_an_answer_is_neither_right_nor_wrong() {
     let deadline = std::time::Duration::from_millis(40);
     Experiment::new(Config { deadline, ..config(&["equal"]) })
         .unwrap()
-        .run_keeping(2, &Quiet, &folder)
+        .run_keeping(2, &Quiet, Some(&folder))
         .unwrap();
     let runs = std::fs::read_to_string(folder.path().join("runs.jsonl")).unwrap();
     let run: Value = serde_json::from_str(&runs).unwrap();

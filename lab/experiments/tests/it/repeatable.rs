@@ -31,10 +31,10 @@ fn gaps_are_compared_with_those_of_equal() {
     for row in &report.rows {
         let ratio = row.verdict.gap_ratio.unwrap();
         assert!(ratio.low <= ratio.value && ratio.value <= ratio.high, "{row:?}");
-        if row.policy == "equal" {
+        if row.case.policy == "equal" {
             assert_eq!((ratio.low, ratio.high), (1.0, 1.0), "the same blocks are drawn for both");
         }
-        if row.policy.starts_with("hedge") && row.scenario == "A" {
+        if row.case.policy.starts_with("hedge") && row.case.scenario == "A" {
             assert!(ratio.low > 2.0, "late work is duplicated: {ratio:?}");
         }
     }
