@@ -31,13 +31,12 @@ const ROUNDS: u64 = 400;
 impl Blocks {
     /// Collects the blocks of repeated runs.
     pub(crate) fn of(runs: &[Tally]) -> Self {
-        let blocks: Vec<Vec<(u64, u32)>> = runs.iter().flat_map(Tally::blocks).collect();
-        let mut latencies: Vec<u64> = blocks.iter().flatten().map(|(latency, _)| *latency).collect();
+        let blocks = || runs.iter().flat_map(Tally::blocks);
+        let mut latencies: Vec<u64> = blocks().flat_map(|block| block.keys().copied()).collect();
         latencies.sort_unstable();
         latencies.dedup();
         let index = |latency| latencies.partition_point(|other| *other < latency) as u32;
-        let blocks = blocks
-            .iter()
+        let blocks = blocks()
             .map(|block| block.iter().map(|(latency, count)| (index(*latency), *count)).collect())
             .collect();
         Self { latencies, blocks }

@@ -28,6 +28,8 @@ pub enum Error {
     ParityOnly { policy: String, parity_only: u32 },
     #[error("invalid answer of worker {url}: {reason}")]
     Reference { url: String, reason: String },
+    #[error("the tally in the file has another form: run it again")]
+    KeptTally,
     #[error("interrupted")]
     Interrupted,
     #[error("unknown policy '{name}': define [policy.{name}], or use one of {known}")]

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use parm_grids::{Cell as GridCell, Folder, Product, Record, Share};
-use parm_simulator::{KeptTally, Progress, Tally, parallel};
+use parm_simulator::{Progress, Tally, parallel};
 
 use crate::results::RunName;
 use crate::{Case, Cell, Config, Error, Experiment, Processes, Report};
@@ -37,7 +37,7 @@ impl Experiment {
             }
             let (cell, repeat) = by_key[&of_grid.key];
             let tally = cell.runs[repeat].simulate(progress)?;
-            let result = serde_json::to_string(&KeptTally::from(&tally)).map_err(unwritable)?;
+            let result = serde_json::to_string(&tally).map_err(unwritable)?;
             folder.keep(of_grid, Product { result, timings: "{}".into() })?;
             Ok(())
         })
@@ -101,9 +101,7 @@ fn settings(config: &Config, cell: &Cell, repeat: usize) -> Result<Vec<u8>, Erro
 }
 
 fn tally(record: &Record) -> Result<Tally, Error> {
-    let kept: KeptTally =
-        serde_json::from_str(record.result.get()).map_err(|_| parm_simulator::Error::KeptTally)?;
-    Ok(Tally::try_from(kept)?)
+    serde_json::from_str(record.result.get()).map_err(|_| Error::KeptTally)
 }
 
 fn unwritable(error: serde_json::Error) -> Error {

@@ -6,8 +6,6 @@
 pub enum Error {
     #[error("invalid warm-up of {warm_up} of {queries} queries: leave some to count")]
     AllWarmUp { warm_up: u64, queries: u64 },
-    #[error("the tally in the file has another form: run it again")]
-    KeptTally,
     #[error(transparent)]
     Workload(#[from] parm_workload::Error),
 }

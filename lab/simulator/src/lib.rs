@@ -17,5 +17,5 @@ pub use parallel::parallel;
 pub use parm_workload::Outcome;
 pub use progress::{Progress, Quiet};
 pub use run::{Lengths, Run, Shape};
-pub use tally::{BLOCKS, Ended, KeptTally, STRETCHES, Tally};
+pub use tally::{Ended, Tally};
 pub use witness::{Answered, Execution, Witness};

@@ -1,8 +1,5 @@
 //! The score of a candidate in one run, or in several together.
 
-use std::time::Duration;
-
-use hdrhistogram::Histogram;
 use parm_settings::PoolSettings;
 use parm_simulator::{Answered, Outcome, Progress, Tally, Witness};
 use serde::Serialize;
@@ -126,68 +123,46 @@ pub struct Length {
 /// Collects a run's answers.
 struct Answers<'a> {
     slo: u64,
-    deadline: u64,
     quality: &'a Quality,
     r: u8,
-    latencies: Histogram<u32>,
-    count: u64,
     within: u64,
     good: f64,
     worth: f64,
     answered: u64,
 }
 
-/// The histogram distinguishes latencies to three digits, from a microsecond to an hour.
-const SHORTEST: u64 = 1 << 10;
-const LONGEST: u64 = 3_600_000_000_000;
-
 impl<'a> Answers<'a> {
     fn new(problem: &'a Problem, r: u8) -> Self {
-        let latencies = Histogram::new_with_bounds(SHORTEST, LONGEST, 3);
-        Self {
-            slo: nanos(problem.slo),
-            deadline: nanos(problem.deadline),
-            quality: &problem.quality,
-            r,
-            latencies: latencies.unwrap_or_else(|_| unreachable!("the bounds are constants")),
-            count: 0,
-            within: 0,
-            good: 0.0,
-            worth: 0.0,
-            answered: 0,
-        }
+        let slo = u64::try_from(problem.slo.as_nanos()).unwrap_or(u64::MAX);
+        Self { slo, quality: &problem.quality, r, within: 0, good: 0.0, worth: 0.0, answered: 0 }
     }
 
     fn score(&self, tally: &Tally) -> Score {
-        let share = |part: f64| part / self.count.max(1) as f64;
-        let quantile_ms = |share| self.latencies.value_at_quantile(share) as f64 / 1e6;
+        let share = |part: f64| part / tally.count().max(1) as f64;
+        let [p50_ms, p99_ms, p999_ms] = tally.quantiles_ms([0.5, 0.99, 0.999]);
         Score {
             goodput: share(self.good),
             within: share(self.within as f64),
             accuracy: self.worth / self.answered.max(1) as f64,
-            p50_ms: quantile_ms(0.5),
-            p99_ms: quantile_ms(0.99),
-            p999_ms: quantile_ms(0.999),
+            p50_ms,
+            p99_ms,
+            p999_ms,
             extra: tally.extra(),
             utilisation: tally.utilisation(),
             reconstructed: tally.share(Outcome::Reconstructed),
             stand_in: tally.share(Outcome::StandIn),
             hedged: tally.share(Outcome::Hedged),
             failed: tally.share(Outcome::Failed),
-            count: self.count as f64,
+            count: tally.count() as f64,
         }
     }
 }
 
 impl Witness for Answers<'_> {
-    /// A query without an answer is as late as its deadline: early rejection must not make a tail look short.
     fn answered(&mut self, answered: Answered) {
-        self.count += 1;
         if answered.outcome == Outcome::Failed {
-            self.latencies.saturating_record(answered.latency.max(self.deadline));
             return;
         }
-        self.latencies.saturating_record(answered.latency);
         let worth = self.quality.worth(&answered, self.r);
         self.worth += worth;
         self.answered += 1;
@@ -196,10 +171,6 @@ impl Witness for Answers<'_> {
             self.good += worth;
         }
     }
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -216,17 +187,16 @@ mod tests {
     }
 
     #[test]
-    fn late_answers_have_no_value_and_failures_are_late() {
+    fn late_answers_and_failures_have_no_value() {
         let problem = paper();
         let mut answers = Answers::new(&problem, 1);
         answers.answered(answered(20, Outcome::Exact));
         answers.answered(answered(39, Outcome::Reconstructed));
         answers.answered(answered(41, Outcome::Hedged));
         answers.answered(answered(5, Outcome::Failed));
-        assert_eq!((answers.count, answers.within, answers.answered), (4, 2, 3));
+        assert_eq!((answers.within, answers.answered), (2, 3));
         assert!((answers.good - (0.935 + 0.874)).abs() < 1e-12);
         assert!((answers.worth - (0.935 + 0.874 + 0.935)).abs() < 1e-12);
-        assert!(answers.latencies.max() >= 10_000_000_000);
     }
 
     #[test]

@@ -8,74 +8,43 @@
 use std::num::NonZeroU8;
 
 use parm_settings::PolicyKind;
-use parm_simulator::{Outcome, Quiet, Run, Witness};
+use parm_simulator::{Outcome, Run};
 use parm_workload::Scenario;
 
-use crate::support::run;
+use crate::support::{Tail, run};
 
-/// The results of a policy on the same arrivals and faults.
-#[derive(Debug, Default)]
-struct Tail {
-    /// Milliseconds.
-    latencies: Vec<f64>,
-    reconstructed: u64,
-    rejected: u64,
-    /// Redundant work as a share of the necessary work.
-    extra: f64,
-}
-
-impl Witness for Tail {
-    fn answered(&mut self, answered: parm_simulator::Answered) {
-        self.latencies.push(answered.latency as f64 / 1e6);
-        self.reconstructed += u64::from(answered.outcome == Outcome::Reconstructed);
-        self.rejected += u64::from(answered.outcome == Outcome::Failed);
-    }
-}
-
-impl Tail {
-    fn of(policy: PolicyKind, scenario: &str, load: f64) -> Self {
-        let mut run = Run { queries: 27_000, warm_up: 2_000, seed: 11, ..run(18, load * 12.0 / 18.0) };
-        run.faults = Scenario::named(scenario).unwrap().faults;
-        run.settings.policy = policy;
-        run.settings.coding.k_choices = (3..=4).filter_map(NonZeroU8::new).collect();
-        let mut tail = Tail::default();
-        tail.extra = run.watched(&Quiet, &mut tail).unwrap().extra();
-        assert_eq!((tail.latencies.len(), tail.rejected), (25_000, 0), "{policy:?} {scenario} {load}");
-        tail.latencies.sort_by(f64::total_cmp);
-        tail
-    }
-
-    fn quantile(&self, share: f64) -> f64 {
-        self.latencies[(self.latencies.len() as f64 * share) as usize]
-    }
-
-    fn gap(&self) -> f64 {
-        self.quantile(0.999) - self.quantile(0.5)
-    }
+fn tail(policy: PolicyKind, scenario: &str, load: f64) -> Tail {
+    let mut run = Run { queries: 27_000, warm_up: 2_000, seed: 11, ..run(18, load * 12.0 / 18.0) };
+    run.faults = Scenario::named(scenario).unwrap().faults;
+    run.settings.policy = policy;
+    run.settings.coding.k_choices = (3..=4).filter_map(NonZeroU8::new).collect();
+    let tail = Tail::of(&run);
+    assert_eq!(tail.tally.count(), 25_000, "{policy:?} {scenario} {load}");
+    tail
 }
 
 #[test]
 fn parm_beats_equal_at_low_load_and_loses_at_high_load() {
-    let gap = |policy, load| Tail::of(policy, "A", load).gap();
+    let gap = |policy, load| tail(policy, "A", load).gap();
     assert!(gap(PolicyKind::Parm, 0.5) < gap(PolicyKind::Equal, 0.5) / 5.0);
-    let gap = |policy, load| Tail::of(policy, "B", load).gap();
+    let gap = |policy, load| tail(policy, "B", load).gap();
     assert!(gap(PolicyKind::Parm, 0.85) > gap(PolicyKind::Equal, 0.85) * 1.5);
 }
 
 /// A sixth of the instances takes 1.6 times as long all the time.
 #[test]
 fn hedging_wastes_no_work_on_instances_that_stay_slower() {
-    let tail = |policy| Tail::of(policy, "hosts", 0.75);
+    let tail = |policy| tail(policy, "hosts", 0.75);
     let (equal, hedge) = (tail(PolicyKind::Equal), tail(PolicyKind::Hedge));
     assert!(hedge.gap() * 1.2 < equal.gap(), "{} {}", hedge.gap(), equal.gap());
     // Copies that no query waits for show now and then how slow these instances still are.
-    assert!(hedge.extra < 0.02, "{}", hedge.extra);
+    assert!(hedge.tally.extra() < 0.02, "{}", hedge.tally.extra());
 }
 
 /// The median does not grow either, and few answers are reconstructed unnecessarily.
 fn parm_plus_is_no_worse_than_hedging(scenario: &str) {
     for load in [0.5, 0.7, 0.85] {
-        let tail = |policy| Tail::of(policy, scenario, load);
+        let tail = |policy| tail(policy, scenario, load);
         let (plus, hedge) = (tail(PolicyKind::ParmPlus), tail(PolicyKind::Hedge));
         let said = format!(
             "{scenario} {load}: {} {} {} {}",
@@ -87,7 +56,7 @@ fn parm_plus_is_no_worse_than_hedging(scenario: &str) {
         assert!(plus.gap() <= hedge.gap() * 1.001, "{said}");
         assert!(load > 0.5 || plus.gap() * 2.0 < hedge.gap(), "{said}");
         assert!(plus.quantile(0.5) <= hedge.quantile(0.5) * 1.03, "{said}");
-        assert!((plus.reconstructed as f64) < 0.03 * 25_000.0, "{said}: {}", plus.reconstructed);
+        assert!(plus.tally.share(Outcome::Reconstructed) < 0.03, "{said}");
     }
 }
 

@@ -142,16 +142,7 @@ impl Injected {
 
 /// The p99.9 of a run, in milliseconds.
 fn p999(run: &Run) -> f64 {
-    let tally = run.simulate(&Quiet).unwrap();
-    let mut latencies: Vec<(u64, u32)> = tally.blocks().flatten().collect();
-    latencies.sort_unstable();
-    let mut left = tally.count() / 1000;
-    let beyond = latencies.iter().rev().find(|(_, count)| {
-        let enough = u64::from(*count) > left;
-        left = left.saturating_sub((*count).into());
-        enough
-    });
-    beyond.unwrap().0 as f64 / 1e6
+    run.simulate(&Quiet).unwrap().quantiles_ms([0.999])[0]
 }
 
 fn examined(run: &Run) -> Findings {

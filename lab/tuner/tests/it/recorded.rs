@@ -2,7 +2,7 @@
 
 use parm_settings::{PolicyKind, PoolSettings};
 use parm_simulator::{Quiet, Run};
-use parm_tuner::{Error, Profile, Recording, fit};
+use parm_tuner::{Profile, Recording, fit};
 use parm_workload::Scenario;
 use parm_workload::arrivals::Arrivals;
 use parm_workload::distribution::Distribution;
@@ -106,17 +106,7 @@ fn refitted(original: &Run, recording: &Recording, profile: &Profile) -> Run {
 
 /// The p99 and the p99.9 of a run, in milliseconds.
 fn tails(run: &Run) -> [f64; 2] {
-    let tally = run.simulate(&Quiet).unwrap();
-    let mut latencies: Vec<(u64, u32)> = tally.blocks().flatten().collect();
-    latencies.sort_unstable();
-    [0.99, 0.999].map(|share| {
-        let mut left = (share * tally.count() as f64).ceil() as i64;
-        let reached = latencies.iter().find(|(_, count)| {
-            left -= i64::from(*count);
-            left <= 0
-        });
-        reached.unwrap().0 as f64 / 1e6
-    })
+    run.simulate(&Quiet).unwrap().quantiles_ms([0.99, 0.999])
 }
 
 #[test]
@@ -140,22 +130,4 @@ fn instance_that_is_slow_for_good_keeps_the_tail() {
             near("p99.9", fitted_p999, p999, 0.1);
         }
     }
-}
-
-#[test]
-fn cost_of_a_further_row_is_found_from_batches() {
-    let mut run = run(Faults::default(), PolicyKind::Equal);
-    run.service.row_share = 0.25;
-    run.settings.batch.max_size = std::num::NonZeroU16::new(4).unwrap().into();
-    run.arrivals = Arrivals::Poisson { rate: 1400.0 };
-    let profile = fit(&recorded(&run)).unwrap();
-    near("share of a further row", profile.service.row_share, 0.25, 0.1);
-    near("service time of one row", profile.service.time_ms.mean(), 20.0, 0.05);
-}
-
-#[test]
-fn recording_with_few_jobs_is_rejected() {
-    let hang = Fault::Hang { when: When::Always, on: Targets::Only(vec![0]) };
-    let short = Run { queries: 500, ..run(Faults(vec![hang]), PolicyKind::Hedge) };
-    assert!(matches!(fit(&recorded(&short)), Err(Error::FewJobs { least: 1000, .. })));
 }
