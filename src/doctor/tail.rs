@@ -35,7 +35,7 @@ pub(super) fn main(flags: &Doctor) -> Result<(), Failure> {
         eprintln!("{}: {merged}", flags.what());
     }
     eprintln!("{}: {profile}", flags.what());
-    let setup = Setup { settings, seed: flags.seed, repeats: flags.repeats, ..Setup::default() };
+    let setup = Setup { settings, seed: flags.seed, repeats: flags.repeats };
     let bar = Bar::new(replayed_queries(&recording, &profile, &setup), "queries");
     let findings =
         why(&recording, &profile, &setup, &bar).with_context(named).map_err(Failure::Configuration)?;

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use parm_protocol::client::Client;
-use parm_simulator::Lengths;
 use parm_transport::client::{self, Endpoint};
 use parm_tuner::{Limits, Problem, Profile, Recording, fit, measure};
 use parm_workload::Faults;
@@ -51,9 +50,7 @@ pub fn of(flags: &Tune) -> Result<Problem, Failure> {
         arrivals,
         service,
         faults,
-        lengths: Lengths::Mixed,
         instances,
-        slots: 1,
         max_batch: cluster.max_batch.max(1),
         deadline: Duration::from_millis(cluster.deadline_ms.max(1)),
         quality,

@@ -1,11 +1,11 @@
 //! Chooses a policy and its settings, by a search that simulates the dispatcher.
 //!
 //! A [`Problem`] describes the cluster: arrivals, service times, faults, the value of answers and the limits. Some of it
-//! can come from a frontend's [`Recording`] ([`fit()`]) or from measuring a worker ([`measure`]). The [`Space`] has all
-//! settings that can be chosen, a [`Search`] finds the best of them in few and short runs, and the [`Report`] states the
-//! result and its reasons.
+//! can come from a frontend's [`Recording`] ([`fit()`]) or from measuring a worker ([`measure`]). `space` has all settings
+//! that can be chosen, a [`Search`] finds the best of them in few and short runs, and the [`Report`] states the result and
+//! its reasons.
 //!
-//! Reading order: `problem`, `quality` (the value of answers), `knob` and `space` (the choices), `score` (the value of a
+//! Reading order: `problem`, `quality` (the value of answers), `space` (the choices), `score` (the value of a
 //! candidate), `search`, and `report` with `reason`. `recording`, `fit` and `measure` produce the inputs.
 
 mod error;
@@ -32,5 +32,5 @@ pub use report::{Line, Report};
 pub use score::Score;
 pub use search::{Effort, Plan, Search};
 pub use settings::{MARK, to_toml};
-pub use space::{Candidate, Space};
+pub use space::Candidate;
 pub use why::{COUNTS, Cause, Findings, Setup, Suspect, Tail, replayed_queries, why};

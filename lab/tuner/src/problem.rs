@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use parm_settings::{Cost, PoolSettings};
-use parm_simulator::{Lengths, Run, Shape};
+use parm_simulator::Run;
 use parm_workload::Faults;
 use parm_workload::arrivals::Arrivals;
 use parm_workload::distribution::Distribution;
@@ -23,12 +23,8 @@ pub struct Problem {
     pub service: Service,
     /// The faults.
     pub faults: Faults,
-    /// How batches treat queries of unequal lengths.
-    pub lengths: Lengths,
     /// Number of instances.
     pub instances: u32,
-    /// Jobs that an instance holds.
-    pub slots: u16,
     /// Largest batch that the model and its instances take.
     pub max_batch: u16,
     /// Timeout of clients.
@@ -129,9 +125,7 @@ impl Problem {
             backup_share: self.quality.backup.map_or(1.0, |(share, _)| share),
             parity_share: self.quality.parity_share,
             stand_in: self.quality.stand_in.map_or(run.stand_in, |known| Cost { rows: known.cost }),
-            shape: Shape { slots: self.slots, ..run.shape },
             deadline: self.deadline,
-            lengths: self.lengths,
             ..run
         }
     }
@@ -153,9 +147,7 @@ pub(crate) mod tests {
             arrivals: Arrivals::Poisson { rate: 270.0 },
             service: Service::default(),
             faults: Scenario::named("shuffles").expect("the scenario is predefined").faults,
-            lengths: Lengths::default(),
             instances: 18,
-            slots: 1,
             max_batch: 1,
             deadline: Duration::from_secs(10),
             quality: Quality {

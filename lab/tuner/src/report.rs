@@ -9,7 +9,8 @@ use serde::Serialize;
 use crate::reason;
 use crate::score::Score;
 use crate::search::{Effort, Tried};
-use crate::{Limits, Objective, Problem, Space};
+use crate::space::Candidate;
+use crate::{Limits, Objective, Problem};
 
 /// The result of a search.
 #[derive(Clone, Debug, Serialize)]
@@ -76,7 +77,7 @@ pub struct Point {
 impl Report {
     pub(crate) fn new(
         problem: &Problem,
-        space: &Space,
+        candidates: &[Candidate],
         mut finals: Vec<Tried>,
         tried: Vec<Tried>,
         effort: Effort,
@@ -84,11 +85,13 @@ impl Report {
         let utility = |tried: &Tried| Score::mean(&tried.scores).utility(problem);
         finals.sort_by(|a, b| utility(b).total_cmp(&utility(a)));
         let first = finals.first().map(|tried| tried.scores.clone()).unwrap_or_default();
-        let ranked: Vec<Line> = finals.iter().map(|tried| Line::of(problem, space, tried, &first)).collect();
-        let point = |tried: &Tried| Point {
-            policy: space.policy(&tried.candidate).to_owned(),
-            label: space.label(&tried.candidate),
-            score: Score::mean(&tried.scores),
+        let ranked: Vec<Line> = finals
+            .iter()
+            .map(|tried| Line::of(problem, &candidates[tried.candidate], tried, &first))
+            .collect();
+        let point = |tried: &Tried| {
+            let Candidate { policy, label, .. } = &candidates[tried.candidate];
+            Point { policy: (*policy).to_owned(), label: label.clone(), score: Score::mean(&tried.scores) }
         };
         let asked = Asked {
             slo_ms: problem.slo.as_secs_f64() * 1e3,
@@ -115,21 +118,21 @@ impl Report {
 }
 
 impl Line {
-    fn of(problem: &Problem, space: &Space, tried: &Tried, first: &[Score]) -> Self {
+    fn of(problem: &Problem, candidate: &Candidate, tried: &Tried, first: &[Score]) -> Self {
         let score = Score::mean(&tried.scores);
         let enough = problem.sample_is_small().is_none() && score.count >= 1e4;
         let spread = |of: fn(&Score) -> f64| estimate(tried.scores.iter().map(of));
         let utility = |score: &Score| score.utility(problem);
         let behind = estimate(first.iter().zip(&tried.scores).map(|(a, b)| utility(a) - utility(b)));
         Self {
-            policy: space.policy(&tried.candidate).to_owned(),
-            label: space.label(&tried.candidate),
+            policy: candidate.policy.to_owned(),
+            label: candidate.label.clone(),
             p999_ms: enough.then(|| spread(|score| score.p999_ms)),
             gap_ms: enough.then(|| spread(Score::gap_ms)),
             goodput: spread(|score| score.goodput),
             tied: behind.low <= 0.0,
             allowed: score.beyond(problem) == 0.0,
-            settings: space.settings(&tried.candidate),
+            settings: candidate.settings.clone(),
             score,
         }
     }

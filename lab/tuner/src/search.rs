@@ -13,7 +13,8 @@ use serde::Serialize;
 
 use crate::report::Report;
 use crate::score::{Length, Score};
-use crate::{Candidate, Error, Objective, Problem, Space};
+use crate::space::{Candidate, candidates};
+use crate::{Error, Objective, Problem};
 
 /// The size of the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,17 +44,17 @@ pub struct Effort {
     pub queries: u64,
 }
 
-/// A search for the best of a space.
+/// A search for the best of all candidates.
 pub struct Search<'a> {
     problem: &'a Problem,
-    space: Space,
+    candidates: Vec<Candidate>,
     plan: Plan,
 }
 
-/// A candidate and its scores, run by run.
+/// A candidate, by its number, and its scores, run by run.
 #[derive(Clone, Debug)]
 pub(crate) struct Tried {
-    pub(crate) candidate: Candidate,
+    pub(crate) candidate: usize,
     pub(crate) scores: Vec<Score>,
 }
 
@@ -86,47 +87,47 @@ impl<'a> Search<'a> {
         if let (Some(values), true) = (problem.sample_is_small(), asks_for_tail) {
             return Err(Error::SmallSample { values });
         }
-        Ok(Self { problem, space: Space::of(problem), plan })
+        Ok(Self { problem, candidates: candidates(problem), plan })
     }
 
-    /// Returns the space of choices.
-    pub fn space(&self) -> &Space {
-        &self.space
+    /// Returns all candidates; the first one is the baseline.
+    pub fn candidates(&self) -> &[Candidate] {
+        &self.candidates
     }
 
     /// Returns the estimated number of queries; the real number is never smaller.
     pub fn queries(&self) -> u64 {
-        let (mut count, mut total) = (self.space.size() as u64, 0);
+        let (mut count, mut total) = (self.candidates.len() as u64, 0);
         for stage in 0..STAGES {
             total += count * self.length(stage);
             count = count.div_ceil(KEPT as u64);
         }
-        let finalists = (FINALISTS + self.space.usual().len()) as u64;
+        let policies: BTreeSet<_> = self.candidates.iter().map(|candidate| candidate.policy).collect();
+        let finalists = (FINALISTS + policies.len()) as u64;
         total + finalists * u64::from(self.plan.repeats) * self.problem.queries(self.plan.queries)
     }
 
     /// Runs the search.
     pub fn run(&self, progress: &dyn Progress) -> Result<Report, Error> {
         let mut effort = Effort::default();
-        let mut known: BTreeMap<Candidate, Tried> = BTreeMap::new();
-        let mut stage = self.space.grid();
+        let mut known: BTreeMap<usize, Tried> = BTreeMap::new();
+        let mut stage: Vec<usize> = (0..self.candidates.len()).collect();
         for number in 0..STAGES {
             let runs = Runs { repeats: 1, queries: self.length(number) };
             let tried = self.try_all(&stage, runs, progress, &mut effort)?;
             stage = self.best(&tried, stage.len().div_ceil(KEPT));
-            known.extend(tried.into_iter().map(|tried| (tried.candidate.clone(), tried)));
+            known.extend(tried.into_iter().map(|tried| (tried.candidate, tried)));
         }
         stage = self.finalists(stage);
         let whole = Runs { repeats: self.plan.repeats, queries: self.plan.queries };
         let finals = self.try_all(&stage, whole, progress, &mut effort)?;
-        known.extend(finals.iter().map(|tried| (tried.candidate.clone(), tried.clone())));
-        Ok(Report::new(self.problem, &self.space, finals, known.into_values().collect(), effort))
+        known.extend(finals.iter().map(|tried| (tried.candidate, tried.clone())));
+        Ok(Report::new(self.problem, &self.candidates, finals, known.into_values().collect(), effort))
     }
 
     /// Scores a candidate in one run.
     pub fn score(&self, candidate: &Candidate, seed: u64, queries: u64) -> Result<Score, Error> {
-        let length = Length { seed, queries };
-        Score::of(self.problem, &self.space.settings(candidate), length, &parm_simulator::Quiet)
+        Score::of(self.problem, &candidate.settings, Length { seed, queries }, &parm_simulator::Quiet)
     }
 
     fn length(&self, stage: u32) -> u64 {
@@ -135,32 +136,31 @@ impl<'a> Search<'a> {
     }
 
     /// Returns the best `count`, and the best of every policy.
-    fn best(&self, tried: &[Tried], count: usize) -> Vec<Candidate> {
+    fn best(&self, tried: &[Tried], count: usize) -> Vec<usize> {
         let mut ranked: Vec<&Tried> = tried.iter().collect();
         ranked.sort_by(|a, b| self.utility(b).total_cmp(&self.utility(a)));
         let mut policies = BTreeSet::new();
         let mut kept = Vec::new();
         for (rank, tried) in ranked.into_iter().enumerate() {
-            if policies.insert(self.space.policy(&tried.candidate)) || rank < count {
-                kept.push(tried.candidate.clone());
+            if policies.insert(self.candidates[tried.candidate].policy) || rank < count {
+                kept.push(tried.candidate);
             }
         }
         kept
     }
 
     /// Returns the first few of a ranked stage, the best of every policy, and the baseline.
-    fn finalists(&self, ranked: Vec<Candidate>) -> Vec<Candidate> {
+    fn finalists(&self, ranked: Vec<usize>) -> Vec<usize> {
         let mut policies = BTreeSet::new();
         let mut kept = Vec::new();
         for candidate in ranked {
-            let first = policies.insert(self.space.policy(&candidate));
+            let first = policies.insert(self.candidates[candidate].policy);
             if first || kept.len() < FINALISTS {
                 kept.push(candidate);
             }
         }
-        let baseline = self.space.baseline();
-        if !kept.contains(&baseline) {
-            kept.push(baseline);
+        if !kept.contains(&0) {
+            kept.push(0);
         }
         kept
     }
@@ -171,7 +171,7 @@ impl<'a> Search<'a> {
 
     fn try_all(
         &self,
-        candidates: &[Candidate],
+        candidates: &[usize],
         Runs { repeats, queries }: Runs,
         progress: &dyn Progress,
         effort: &mut Effort,
@@ -179,13 +179,13 @@ impl<'a> Search<'a> {
         let queries = self.problem.queries(queries);
         let repeats = repeats as usize;
         let scores = parallel(candidates.len() * repeats, self.plan.threads, |run| {
-            let settings = self.space.settings(&candidates[run / repeats]);
+            let settings = &self.candidates[candidates[run / repeats]].settings;
             let seed = self.plan.seed.wrapping_add((run % repeats) as u64);
-            Score::of(self.problem, &settings, Length { seed, queries }, progress)
+            Score::of(self.problem, settings, Length { seed, queries }, progress)
         })?;
         effort.runs += scores.len() as u64;
         effort.queries += scores.len() as u64 * queries;
         let of = candidates.iter().zip(scores.chunks(repeats));
-        Ok(of.map(|(of, scores)| Tried { candidate: of.clone(), scores: scores.to_vec() }).collect())
+        Ok(of.map(|(of, scores)| Tried { candidate: *of, scores: scores.to_vec() }).collect())
     }
 }

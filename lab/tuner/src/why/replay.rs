@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use parm_loadgen::statistics::bootstrap::quantile_of;
 use parm_settings::PoolSettings;
-use parm_simulator::{Answered, Outcome, Progress, Run, Shape, Witness};
+use parm_simulator::{Answered, Outcome, Progress, Run, Witness};
 use serde::Serialize;
 
 use crate::{Error, Profile, Recording};
@@ -14,10 +14,6 @@ use crate::{Error, Profile, Recording};
 pub struct Setup {
     /// Its settings.
     pub settings: PoolSettings,
-    /// Jobs that an instance holds.
-    pub slots: u16,
-    /// Timeout of clients.
-    pub deadline: Duration,
     /// Seed of the first replay; each further one adds one.
     pub seed: u64,
     /// Replays of each variant.
@@ -26,8 +22,7 @@ pub struct Setup {
 
 impl Default for Setup {
     fn default() -> Self {
-        let deadline = Duration::from_secs(10);
-        Self { settings: PoolSettings::default(), slots: 1, deadline, seed: 1, repeats: 3 }
+        Self { settings: PoolSettings::default(), seed: 1, repeats: 3 }
     }
 }
 
@@ -51,8 +46,9 @@ impl Replay<'_> {
     pub(super) fn tail(&self, profile: &Profile, more: u32) -> Result<Tail, Error> {
         let mut tails = Vec::new();
         for repeat in 0..self.setup.repeats.max(1) {
-            let mut latencies = Latencies { deadline: self.setup.deadline, ms: Vec::new() };
-            self.run(profile, more, repeat).watched(self.progress, &mut latencies)?;
+            let run = self.run(profile, more, repeat);
+            let mut latencies = Latencies { deadline: run.deadline, ms: Vec::new() };
+            run.watched(self.progress, &mut latencies)?;
             tails.push(Tail::of(&mut latencies.ms));
         }
         let mean = |of: fn(&Tail) -> f64| tails.iter().map(of).sum::<f64>() / tails.len() as f64;
@@ -60,7 +56,7 @@ impl Replay<'_> {
     }
 
     fn run(&self, profile: &Profile, more: u32, repeat: u32) -> Run {
-        let Setup { settings, slots, deadline, seed, .. } = self.setup;
+        let Setup { settings, seed, .. } = self.setup;
         let instances = profile.instances + more;
         let run = Run::new(self.recording.trace(), profile.history(), instances, settings.clone());
         Run {
@@ -69,8 +65,6 @@ impl Replay<'_> {
             service: profile.service.clone(),
             backup_share: 1.0,
             stand_in: profile.stand_in.unwrap_or(run.stand_in),
-            shape: Shape { slots: *slots, ..run.shape },
-            deadline: *deadline,
             ..run
         }
     }
