@@ -60,7 +60,19 @@ impl Blocks {
 
     /// Returns quantiles of all blocks in milliseconds, for shares in ascending order.
     pub(crate) fn quantiles_at(&self, shares: &[f64]) -> Vec<f64> {
-        let counts = self.counts(0..self.blocks.len());
+        self.quantiles_of(0..self.blocks.len(), shares)
+    }
+
+    fn pooled(&self, drawn: impl Iterator<Item = usize>) -> Quantiles {
+        let of = self.quantiles_of(drawn, &[0.5, 0.99, 0.999]);
+        Quantiles { p50: of[0], p99: of[1], p999: of[2] }
+    }
+
+    fn quantiles_of(&self, drawn: impl Iterator<Item = usize>, shares: &[f64]) -> Vec<f64> {
+        let mut counts = vec![0u64; self.latencies.len()];
+        for (index, count) in drawn.flat_map(|block| &self.blocks[block]) {
+            counts[*index as usize] += u64::from(*count);
+        }
         let total = counts.iter().sum::<u64>() as f64;
         let (mut below, mut next) = (0, 0);
         let value = |share: &f64| {
@@ -71,32 +83,6 @@ impl Blocks {
             self.latencies.get(next.saturating_sub(1)).map_or(f64::NAN, |nanos| *nanos as f64 / 1e6)
         };
         shares.iter().map(value).collect()
-    }
-
-    /// Counts how often each latency occurred in these blocks.
-    fn counts(&self, drawn: impl Iterator<Item = usize>) -> Vec<u64> {
-        let mut counts = vec![0u64; self.latencies.len()];
-        for block in drawn {
-            for (index, count) in &self.blocks[block] {
-                counts[*index as usize] += u64::from(*count);
-            }
-        }
-        counts
-    }
-
-    fn pooled(&self, drawn: impl Iterator<Item = usize>) -> Quantiles {
-        let counts = self.counts(drawn);
-        let total: u64 = counts.iter().sum();
-        let quantile = |share: f64| {
-            let rank = ((share * total as f64).ceil() as u64).max(1);
-            let mut below = 0;
-            let found = counts.iter().position(|count| {
-                below += count;
-                below >= rank
-            });
-            found.map_or(f64::NAN, |index| self.latencies[index] as f64 / 1e6)
-        };
-        Quantiles { p50: quantile(0.5), p99: quantile(0.99), p999: quantile(0.999) }
     }
 }
 

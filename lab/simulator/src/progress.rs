@@ -1,7 +1,7 @@
 //! The interface that receives the progress of runs.
 
 /// Receives the progress of runs from several threads.
-pub trait Progress: Sync {
+pub trait Progress: Send + Sync {
     /// Reports that this many more queries have arrived.
     fn advanced(&self, queries: u64);
 }

@@ -35,7 +35,7 @@ const ALONE: f64 = 0.8;
 pub async fn service(
     workers: &[Arc<dyn Client>],
     plan: &MeasurePlan,
-    progress: Arc<dyn SharedProgress>,
+    progress: Arc<dyn Progress>,
 ) -> Result<Service, Error> {
     let measured = workers.iter().map(|worker| {
         let (worker, plan, progress) = (worker.clone(), plan.clone(), progress.clone());
@@ -53,16 +53,11 @@ pub async fn service(
     Ok(Service { time_ms: Distribution::Sample { values }, row_share, ..Service::default() })
 }
 
-/// Receives the number of measured requests from several tasks.
-pub trait SharedProgress: Progress + Send {}
-
-impl<T: Progress + Send> SharedProgress for T {}
-
 /// Returns the milliseconds of requests of one row, and of batches.
 async fn one(
     worker: &dyn Client,
     plan: &MeasurePlan,
-    progress: &dyn SharedProgress,
+    progress: &dyn Progress,
 ) -> Result<(Vec<f64>, Vec<f64>), Error> {
     let failed = |error: parm_protocol::Error| Error::Unmeasured {
         url: worker.peer().to_owned(),
