@@ -57,10 +57,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "simulator",
         ],
     ),
-    (
-        "lab/tuner",
-        &["protocol", "encoder", "settings", "workload", "parity-models", "loadgen", "simulator"],
-    ),
+    ("lab/tuner", &["protocol", "encoder", "settings", "workload", "parity-models", "loadgen", "simulator"]),
     ("lab/world", &["dispatcher", "encoder", "grants", "workload"]),
     ("training", &["random", "charts", "grids", "protocol", "arrays", "encoder", "parity-models"]),
 ];
