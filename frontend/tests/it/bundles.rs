@@ -15,6 +15,7 @@ use parm_protocol::{
     DataType, InferRequest, InferResponse, InferenceService, ModelMetadata, Parameter, Tensor,
 };
 use parm_settings::{Fraction, PolicyKind};
+use tempfile::TempDir;
 
 use crate::fleet::{MS, coding, over, warm, workers_with};
 use crate::rig::{Network, column, config, infer, metric, outcome, ready, request, start, until, with};
@@ -86,20 +87,35 @@ async fn one_of_two_hangs(frontend: &Frontend, hanging: &Scripted) -> Vec<String
     outcomes
 }
 
+/// A folder with the bundle of a code that sums two queries.
+fn bundle_of_sums(change: impl FnOnce(&mut Manifest)) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let mut manifest = manifest(vec![parity(Kind::Sum, 2)]);
+    change(&mut manifest);
+    write(folder.path(), &manifest);
+    folder
+}
+
+/// Parities of one file do not fit predictions of another, and a retrained parity model does not fit its code.
 #[tokio::test(start_paused = true)]
-async fn parity_models_of_bundle_run_its_parities() {
-    for (kind, width) in [(Kind::Sum, 2), (Kind::Slots, 4)] {
-        let folder = tempfile::tempdir().unwrap();
-        write(folder.path(), &manifest(vec![parity(kind, 2)]));
-        let name = format!("{kind}2");
-        let instances = workers_with(3, &[doubler("double"), model(&name, width)]);
+async fn parities_are_used_if_the_files_are_those_of_the_bundle() {
+    const UNUSED: [&str; 2] = ["DeadlineExceeded", "exact"];
+    for (what, made_for, said, width, expected) in [
+        ("no digest is known", "0", None, 2, ["exact", "reconstructed"]),
+        ("the same files", "0", Some("0"), 2, ["exact", "reconstructed"]),
+        ("another file of the model", "1", Some("0"), 2, ["exact", "hedged"]),
+        ("another file of the parity model", "1", Some("1"), 2, UNUSED),
+        ("a parity model of another shape", "0", None, 3, UNUSED),
+    ] {
+        let folder = bundle_of_sums(|manifest| manifest.deployed.sha256 = made_for.repeat(64));
+        let instances = workers_with(3, &[doubler("double"), model("sum2", width)]);
+        let digest = said.map(|said: &str| said.repeat(64));
+        instances.iter().for_each(|own| digest.iter().for_each(|digest| own.says_digest(digest)));
         let frontend = over(bundled(folder.path(), 2), &instances).await;
-        assert_eq!(one_of_two_hangs(&frontend, &instances[0]).await, ["exact", "reconstructed"]);
-        let sent = |instance: &Arc<Scripted>| {
-            instance.seen.lock().iter().filter(|request| request.model.name == name).count()
-        };
-        assert_eq!(instances.iter().map(sent).sum::<usize>(), 1, "{kind}");
-        assert_eq!(metric(&frontend, "parm_reconstruction_confidence_count", &[]), 1.0);
+        assert_eq!(one_of_two_hangs(&frontend, &instances[0]).await, expected, "{what}");
+        let is_used = f64::from(u8::from(expected[1] == "reconstructed"));
+        assert_eq!(metric(&frontend, "parm_parities_total", &["event=\"sent\""]), is_used, "{what}");
+        assert_eq!(metric(&frontend, "parm_reconstruction_confidence_count", &[]), is_used, "{what}");
     }
 }
 
@@ -137,27 +153,42 @@ async fn late(frontend: &Frontend, instances: &[Arc<Scripted>], request: InferRe
     infer(frontend, request).await.unwrap()
 }
 
+/// Uncalibrated scores are not the probability of being right or of agreeing.
 #[tokio::test(start_paused = true)]
-async fn cheapest_stand_in_of_bundle_answers_with_confidence() {
-    for (threshold, expected) in [(0.5, "stand-in"), (0.8, "exact")] {
+async fn cheapest_stand_in_answers_if_it_is_sure_and_its_file_is_known() {
+    let calibrated = |threshold| Some(Calibration { temperature: 1.0, threshold, curve: None });
+    for (calibration, least, said, expected, has_confidence) in [
+        (calibrated(0.5), 0, None, "stand-in", true),
+        (calibrated(0.8), 0, None, "exact", false),
+        (None, 0, None, "stand-in", false),
+        (None, 1, None, "exact", false),
+        (calibrated(0.5), 0, Some("0"), "stand-in", true),
+        (calibrated(0.5), 0, Some("1"), "exact", false),
+    ] {
+        let what = format!("{calibration:?}, at least {least} %, digest {said:?}");
         let folder = tempfile::tempdir().unwrap();
-        let both = vec![stand_in("dear", 0.6, threshold), stand_in("cheap", 0.2, threshold)];
-        let config = standing_in(folder.path(), both);
+        let both = [("dear", 0.6), ("cheap", 0.2)]
+            .map(|(name, cost)| StandIn { calibration, ..stand_in(name, cost, 0.0) });
+        let mut config = standing_in(folder.path(), both.into());
+        config.dispatch.stand_in.min_confidence = Fraction::percent(least);
         let instances = workers_with(3, &["double", "dear", "cheap"].map(doubler));
-        instances.iter().for_each(|instance| instance.model_takes("cheap", 2 * MS));
+        let digest = said.map(|said: &str| said.repeat(64));
+        for instance in &instances {
+            instance.model_takes("cheap", 2 * MS);
+            digest.iter().for_each(|digest| instance.says_digest(digest));
+        }
         let frontend = over(config, &instances).await;
         let response = late(&frontend, &instances, request(&[1.0])).await;
-        assert_eq!((column(&response), outcome(&response)), (vec![2.0], expected));
-        let confidence = response.parameters.get("parm_confidence");
-        match confidence {
+        assert_eq!((column(&response), outcome(&response)), (vec![2.0], expected), "{what}");
+        match response.parameters.get("parm_confidence") {
             // Softmax of z, whose classes differ by one; y's differ by two and have a higher confidence.
             Some(Parameter::Double(confidence)) => {
                 assert!((confidence - 0.7311).abs() < 1e-3, "{confidence}")
             }
-            other => assert!(expected == "exact" && other.is_none(), "{response:?}"),
+            _ => assert!(!has_confidence, "{what}: {response:?}"),
         }
         let asked = instances.iter().flat_map(|instance| instance.seen.lock().clone());
-        assert!(asked.into_iter().all(|seen| seen.model.name != "dear"));
+        assert!(asked.into_iter().all(|seen| seen.model.name != "dear"), "{what}");
     }
 }
 
@@ -198,54 +229,6 @@ async fn answer_with_one_unsure_position_is_unsure() {
     }
 }
 
-/// Uncalibrated scores are not the probability of being right or of agreeing.
-#[tokio::test(start_paused = true)]
-async fn stand_in_without_calibration_has_no_confidence() {
-    for (least, expected) in [(0, "stand-in"), (1, "exact")] {
-        let folder = tempfile::tempdir().unwrap();
-        let uncalibrated = StandIn { calibration: None, ..stand_in("cheap", 0.2, 0.0) };
-        let mut config = standing_in(folder.path(), vec![uncalibrated]);
-        config.dispatch.stand_in.min_confidence = Fraction::percent(least);
-        let instances = workers_with(3, &["double", "cheap"].map(doubler));
-        instances.iter().for_each(|instance| instance.model_takes("cheap", 2 * MS));
-        let frontend = over(config, &instances).await;
-        let response = late(&frontend, &instances, request(&[1.0])).await;
-        assert_eq!(outcome(&response), expected, "least confidence {least} %");
-        assert!(!response.parameters.contains_key("parm_confidence"), "{response:?}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn stand_in_with_another_digest_is_not_used() {
-    for (said, expected) in [("0", "stand-in"), ("1", "exact")] {
-        let folder = tempfile::tempdir().unwrap();
-        let config = standing_in(folder.path(), vec![stand_in("cheap", 0.2, 0.5)]);
-        let instances = workers_with(3, &["double", "cheap"].map(doubler));
-        instances.iter().for_each(|instance| {
-            instance.model_takes("cheap", 2 * MS);
-            instance.says_digest(&said.repeat(64));
-        });
-        let frontend = over(config, &instances).await;
-        let response = late(&frontend, &instances, request(&[1.0])).await;
-        assert_eq!(outcome(&response), expected, "the digest of its file is {said}");
-    }
-}
-
-/// Parity models of one file of the deployed model do not fit predictions of another.
-#[tokio::test(start_paused = true)]
-async fn bundle_of_another_file_of_the_model_is_not_used() {
-    for (made_for, expected) in [("0", ["exact", "reconstructed"]), ("1", ["exact", "hedged"])] {
-        let folder = tempfile::tempdir().unwrap();
-        let mut manifest = manifest(vec![parity(Kind::Sum, 2)]);
-        manifest.deployed.sha256 = made_for.repeat(64);
-        write(folder.path(), &manifest);
-        let instances = workers_with(3, &[doubler("double"), model("sum2", 2)]);
-        instances.iter().for_each(|instance| instance.says_digest(&"0".repeat(64)));
-        let frontend = over(bundled(folder.path(), 2), &instances).await;
-        assert_eq!(one_of_two_hangs(&frontend, &instances[0]).await, expected, "made for {made_for}");
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn slots_code_reconstructs_every_slot_from_one_parity() {
     let folder = tempfile::tempdir().unwrap();
@@ -267,10 +250,8 @@ async fn slots_code_reconstructs_every_slot_from_one_parity() {
 
 #[tokio::test(start_paused = true)]
 async fn reconstruction_with_low_confidence_is_not_served() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut unsure = parity(Kind::Sum, 2);
-    unsure.calibration = Some(Calibration { temperature: 1.0, threshold: 0.8, curve: None });
-    write(folder.path(), &manifest(vec![unsure]));
+    let calibration = Some(Calibration { temperature: 1.0, threshold: 0.8, curve: None });
+    let folder = bundle_of_sums(|manifest| manifest.parities[0].calibration = calibration);
     for (hedges, outcomes) in [(false, ["DeadlineExceeded", "exact"]), (true, ["exact", "hedged"])] {
         let instances = workers_with(3, &[doubler("double"), model("sum2", 2)]);
         let mut config = bundled(folder.path(), 2);
@@ -285,8 +266,7 @@ async fn reconstruction_with_low_confidence_is_not_served() {
 
 #[tokio::test(start_paused = true)]
 async fn instances_may_serve_parity_models_only() {
-    let folder = tempfile::tempdir().unwrap();
-    write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
+    let folder = bundle_of_sums(|_| {});
     // The parity server joins first; the deployed model, which decides about its use, arrives later.
     let mut all = workers_with(1, &[model("sum2", 2)]);
     all.extend(workers_with(2, &[doubler("double")]));
@@ -296,44 +276,8 @@ async fn instances_may_serve_parity_models_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn parity_model_of_another_shape_is_not_used() {
-    let folder = tempfile::tempdir().unwrap();
-    write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
-    let instances = workers_with(3, &[doubler("double"), model("sum2", 3)]);
-    let frontend = over(bundled(folder.path(), 2), &instances).await;
-    assert_eq!(one_of_two_hangs(&frontend, &instances[0]).await, ["DeadlineExceeded", "exact"]);
-    assert_eq!(metric(&frontend, "parm_parities_total", &["event=\"sent\""]), 0.0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn parity_model_with_another_digest_is_not_used() {
-    let folder = tempfile::tempdir().unwrap();
-    write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
-    let instances = workers_with(5, &[doubler("double"), model("sum2", 2)]);
-    let said = |digest: &str| instances.iter().for_each(|instance| instance.says_digest(digest));
-    said(&"0".repeat(64));
-    let frontend = over(bundled(folder.path(), 2), &instances).await;
-    let sent = || metric(&frontend, "parm_parities_total", &["event=\"sent\""]);
-    assert_eq!(one_of_two_hangs(&frontend, &instances[0]).await, ["exact", "reconstructed"]);
-    assert_eq!(sent(), 1.0);
-    said(&"1".repeat(64));
-    tokio::time::sleep(Duration::from_secs(6)).await;
-    for _ in 0..3 {
-        infer(&frontend, request(&[1.0, 2.0])).await.unwrap();
-    }
-    assert_eq!(sent(), 1.0, "a retrained parity model must not be used with the old code");
-    said(&"0".repeat(64));
-    tokio::time::sleep(Duration::from_secs(6)).await;
-    for _ in 0..20 {
-        infer(&frontend, request(&[1.0, 2.0])).await.unwrap();
-    }
-    assert!(sent() > 1.0);
-}
-
-#[tokio::test(start_paused = true)]
 async fn query_outside_training_range_is_not_coded() {
-    let folder = tempfile::tempdir().unwrap();
-    write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
+    let folder = bundle_of_sums(|_| {});
     let instances = workers_with(3, &[doubler("double"), model("sum2", 2)]);
     let frontend = over(bundled(folder.path(), 2), &instances).await;
     for _ in 0..3 {
@@ -347,8 +291,7 @@ async fn query_outside_training_range_is_not_coded() {
 
 #[tokio::test(start_paused = true)]
 async fn default_answer_is_served_at_deadline_if_accepted() {
-    let folder = tempfile::tempdir().unwrap();
-    write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
+    let folder = bundle_of_sums(|_| {});
     let mut config = bundled(folder.path(), 2);
     config.dispatch.default_answer = true;
     let instances = workers_with(1, &[doubler("double"), model("sum2", 2)]);
@@ -363,8 +306,7 @@ async fn default_answer_is_served_at_deadline_if_accepted() {
 
 #[tokio::test(start_paused = true)]
 async fn changed_bundle_is_applied() {
-    let folder = tempfile::tempdir().unwrap();
-    write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
+    let folder = bundle_of_sums(|_| {});
     let instances = workers_with(3, &[doubler("double"), model("sum2", 2), model("sum3", 2)]);
     let frontend = over(bundled(folder.path(), 2), &instances).await;
     let codes = || metric(&frontend, "parm_codes", &["model=\"double\""]);
@@ -424,8 +366,7 @@ async fn learned_codes_run_with_the_provided_engine() {
 
 #[tokio::test(start_paused = true)]
 async fn models_without_a_bundle_are_hedged() {
-    let folder = tempfile::tempdir().unwrap();
-    write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
+    let folder = bundle_of_sums(|_| {});
     let instances = workers_with(2, &[doubler("twice"), doubler("double"), model("sum2", 2)]);
     let frontend = over(bundled(folder.path(), 2), &instances).await;
     let mut asked = request(&[1.0]);
@@ -438,8 +379,7 @@ async fn models_without_a_bundle_are_hedged() {
 
 #[tokio::test(start_paused = true)]
 async fn bundle_is_not_replaced_by_code_of_linear_models() {
-    let folder = tempfile::tempdir().unwrap();
-    write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
+    let folder = bundle_of_sums(|_| {});
     let instances = workers_with(3, &[doubler("double"), model("sum2", 2)]);
     let mut config = bundled(folder.path(), 2);
     config.dispatch.coding.code = Some(Kind::Mds);
@@ -455,16 +395,18 @@ async fn bundle_is_not_replaced_by_code_of_linear_models() {
 
 #[tokio::test(start_paused = true)]
 async fn models_that_serve_others_are_marked_in_index() {
-    let folder = tempfile::tempdir().unwrap();
-    write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
+    let folder = bundle_of_sums(|_| {});
     let instances = workers_with(1, &[doubler("double"), model("sum2", 2)]);
     let parity_models = over(bundled(folder.path(), 2), &instances).await;
     let mut config = config(PolicyKind::ApproximateBackup);
     config.dispatch.backup_model = Some("sum2".into());
     let backups = over(config, &instances).await;
-    for (frontend, mark) in
-        [(parity_models, "parity model of 'double'"), (backups, "backup model of 'double'")]
-    {
+    let stand_ins = over(crate::fleet::stand_in(|own| own.model = Some("sum2".into())), &instances).await;
+    for (frontend, mark) in [
+        (parity_models, "parity model of 'double'"),
+        (backups, "backup model of 'double'"),
+        (stand_ins, "stand-in of 'double'"),
+    ] {
         let index = frontend.repository_index(true).unwrap();
         let listed: Vec<_> = index.iter().map(|model| (&*model.name, &*model.reason)).collect();
         assert_eq!(listed, [("double", ""), ("sum2", mark)]);

@@ -1,7 +1,6 @@
 //! Tests of a frontend at instances that grant their room, as workers do that several frontends share.
 
 use std::num::NonZeroU16;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parm_frontend::Config;
@@ -10,9 +9,8 @@ use parm_protocol::fleet::News;
 use parm_protocol::{InferenceService, ModelRef};
 use parm_settings::{BatchSize, PolicyKind};
 
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
-use crate::one_slot::OneSlot;
 use crate::rig::{column, config, frontend, infer, ready, request, start, until};
 use crate::scripted::Scripted;
 
@@ -182,51 +180,4 @@ async fn grants_are_needed_after_the_models_were_loaded_again() {
     assert!(instance.seen.lock().is_empty(), "it must not get the query without a grant");
     instance.says(1, GRANTED);
     assert_eq!(column(&answer.await.unwrap().unwrap()), [2.0]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn queries_of_two_frontends_do_not_meet_at_their_worker() {
-    let instances = [Scripted::quick("a", 10), Scripted::quick("b", 10)];
-    let [a, b] = instances.each_ref();
-    let frontends =
-        [frontend(config(PolicyKind::Hedge), &[a]).await, frontend(config(PolicyKind::Hedge), &[b]).await];
-    let worker = OneSlot::shared_by(&instances.each_ref());
-    sleep(Duration::from_millis(5)).await;
-    for _ in 0..40 {
-        let answers = frontends.each_ref().map(|frontend| start(frontend, request(&[1.0])));
-        for answer in answers {
-            answer.await.unwrap().unwrap();
-        }
-    }
-    assert_eq!(instances.each_ref().map(|instance| instance.seen.lock().len()), [40, 40]);
-    assert_eq!(worker.met.load(Ordering::Relaxed), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn frozen_frontend_does_not_keep_others_waiting() {
-    let instances = ["a", "b", "c"].map(|name| Scripted::quick(name, 10));
-    let mut frontends = Vec::new();
-    for instance in &instances {
-        frontends.push(frontend(config(PolicyKind::Equal), &[instance]).await);
-    }
-    let worker = OneSlot::shared_by(&instances.each_ref());
-    sleep(Duration::from_millis(5)).await;
-    let running = start(&frontends[0], request(&[1.0]));
-    sleep(Duration::from_millis(5)).await;
-    let stuck = start(&frontends[1], request(&[1.0]));
-    until_asked(&instances[1]).await;
-    worker.freeze(Some(1));
-    running.await.unwrap().unwrap();
-    assert_eq!(worker.unused_grants(), 1, "the frozen one has the worker's room");
-    let at = [0, 2, 0, 2, 0, 2];
-    let began = Instant::now();
-    for frontend in at {
-        infer(&frontends[frontend], request(&[1.0])).await.unwrap();
-    }
-    // Twenty-one until the unused grant is void, and two for each that goes from one frontend to the other.
-    let lost = began.elapsed() - Duration::from_millis(10) * at.len() as u32;
-    assert!(lost < Duration::from_millis(40), "{lost:?}");
-    worker.freeze(None);
-    stuck.await.unwrap().unwrap();
-    assert_eq!(worker.met.load(Ordering::Relaxed), 0);
 }

@@ -2,30 +2,14 @@
 
 use std::time::Duration;
 
-use parm_frontend::{Config, Frontend, Timers};
-use parm_protocol::client::Client;
 use parm_protocol::{Code, Error, InferenceService, ModelRef};
 use parm_settings::PolicyKind;
+use serde_json::Value;
 
-use crate::rig::{Network, ask, column, config, frontend, infer, metric, ready, request, start, until, with};
-use crate::scripted::{Act, Scripted, doubler};
-
-#[tokio::test(start_paused = true)]
-async fn instance_with_another_model_is_rejected() {
-    let first = Scripted::quick("a", 10);
-    let frontend = frontend(config(PolicyKind::None), &[&first]).await;
-    let other = Scripted::quick("b", 1);
-    let mut model = doubler("double");
-    model.inputs[0].datatype = "FP64".into();
-    other.serve(&[model]);
-    frontend.embed(other.clone(), None).unwrap();
-    until("the instance is rejected", || metric(&frontend, "parm_instances_refused_total", &[]) == 1.0).await;
-    for _ in 0..4 {
-        infer(&frontend, request(&[1.0])).await.unwrap();
-    }
-    assert!(other.seen.lock().is_empty());
-    assert_eq!(ready(&frontend), 1.0);
-}
+use crate::rig::{
+    call, column, config, connected, frontend, infer, metric, ready, request, start, started, until, with,
+};
+use crate::scripted::{Scripted, doubler};
 
 #[tokio::test(start_paused = true)]
 async fn order_of_tensors_and_platform_may_differ() {
@@ -60,7 +44,7 @@ async fn index_is_the_union_of_all_instances_models() {
 
 #[tokio::test(start_paused = true)]
 async fn model_is_unknown_only_once_a_worker_has_listed_some() {
-    let frontend = Frontend::start(config(PolicyKind::None), Network::with(&[]), Timers::Runtime).unwrap();
+    let frontend = started(config(PolicyKind::None)).unwrap();
     let model = ModelRef::latest("nothing");
     let mut unknown = request(&[1.0]);
     unknown.model = model.clone();
@@ -103,23 +87,6 @@ async fn loading_and_unloading_reach_every_instance() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn model_missing_from_one_list_stays() {
-    let server = Scripted::quick("a", 1);
-    let frontend = frontend(config(PolicyKind::None), &[&server]).await;
-    let is_ready = |name: &str| frontend.is_model_ready(&ModelRef::latest(name)) == Ok(true);
-    server.serve(&[doubler("other")]);
-    until("a list without the model was seen", || is_ready("other")).await;
-    assert!(is_ready("double"), "one list without the model must not remove it");
-    server.serve(&[doubler("double"), doubler("other")]);
-    infer(&frontend, request(&[1.0])).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(12)).await;
-    assert!(is_ready("double"));
-    server.serve(&[doubler("other")]);
-    tokio::time::sleep(Duration::from_secs(7)).await;
-    assert!(!is_ready("double"), "two lists without the model must remove it");
-}
-
-#[tokio::test(start_paused = true)]
 async fn load_fails_when_no_instance_serves_the_model() {
     let instance = Scripted::quick("a", 1);
     let frontend = frontend(config(PolicyKind::None), &[&instance]).await;
@@ -131,41 +98,6 @@ async fn load_fails_when_no_instance_serves_the_model() {
     instance.thinks_for(std::time::Duration::from_secs(3600));
     let error = frontend.load_model("other").await.unwrap_err();
     assert_eq!(error.code(), Code::Unavailable);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_server_with_hundreds_of_models_joins() {
-    let far = Scripted::quick("a", 1);
-    let models: Vec<_> = (0..400).map(|number| doubler(&format!("m{number}"))).collect();
-    far.serve(&models);
-    far.thinks_for(std::time::Duration::from_millis(30));
-    let frontend = frontend(config(PolicyKind::None), &[&far]).await;
-    assert_eq!(frontend.repository_index(true).unwrap().len(), 400);
-    // It is still watched while it is described again and again.
-    tokio::time::sleep(std::time::Duration::from_secs(6)).await;
-    far.set_ready(Ok(false));
-    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
-    assert_eq!(ready(&frontend), 0.0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn unready_instance_drains() {
-    let leaving = Scripted::new("a", Act::Hang);
-    let frontend = frontend(config(PolicyKind::None), &[&leaving]).await;
-    leaving.then(Act::Answer(std::time::Duration::from_secs(5)));
-    let held = start(&frontend, request(&[1.0]));
-    until("the instance holds a job", || leaving.seen.lock().len() == 1).await;
-    leaving.set_ready(Ok(false));
-    let draining = || metric(&frontend, "parm_instances", &["state=\"draining\""]) == 1.0;
-    until("it drains", draining).await;
-    let other = Scripted::quick("b", 1);
-    frontend.embed(other.clone(), None).unwrap();
-    until("another joined", || ready(&frontend) == 1.0).await;
-    infer(&frontend, request(&[2.0])).await.unwrap();
-    assert_eq!(column(&held.await.unwrap().unwrap()), [2.0]);
-    assert_eq!((leaving.seen.lock().len(), other.seen.lock().len()), (1, 1));
-    leaving.set_ready(Ok(true));
-    until("the instance is back", || ready(&frontend) == 2.0).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -197,12 +129,9 @@ async fn requests_stay_whole_while_one_instance_declares_it() {
 #[tokio::test(start_paused = true)]
 async fn drained_instance_gets_no_query_when_its_models_change() {
     let servers = ["test://a:1", "test://b:1"].map(|name| Scripted::quick(name, 200));
-    let workers = servers.iter().map(|server| server.peer().to_owned()).collect();
-    let config = Config { workers, ..config(PolicyKind::None) };
-    let frontend = Frontend::start(config, Network::with(&servers.each_ref()), Timers::Runtime).unwrap();
-    until("both joined", || ready(&frontend) == 2.0).await;
+    let frontend = connected(config(PolicyKind::None), &servers.each_ref()).await;
     let draining = || metric(&frontend, "parm_instances", &["state=\"draining\""]) == 1.0;
-    assert_eq!(ask("POST", &frontend, "/instances/1/drain").await.0, 202);
+    assert_eq!(call(&frontend, "POST", "/instances/1/drain", Value::Null).await.0, 202);
     until("one drains", draining).await;
     let long = |value: u8| with(request(&[f32::from(value)]), "timeout", 60_000_000u64);
     let waiting: Vec<_> = (0..100).map(|value| start(&frontend, long(value))).collect();

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parm_frontend::discovery::kubernetes::{ApiServer, Service, Trouble};
-use parm_frontend::{Config, Error, Frontend, Timers};
+use parm_frontend::{Config, Error};
 use parm_settings::PolicyKind;
 use serde_json::json;
 
 use crate::cluster::{Cluster, Manner, ending, pod};
 use crate::followed::{Followed, SERVICE, well};
-use crate::rig::{Network, ask, config, get, metric, ready, request, start, until};
+use crate::rig::{Network, call, config, get, infer, metric, ready, request, start, started, until};
 
 #[tokio::test(start_paused = true)]
 async fn pods_are_found_with_nodes_and_new_ones_at_once() {
@@ -53,22 +53,6 @@ async fn terminating_pod_drains() {
     followed.cluster.put("w-1", &[second]);
     followed.works().await;
     assert_eq!([seen(0), seen(1)], [1, 3]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn serving_pods_stay_when_all_terminate() {
-    let followed = Followed::with(2).await;
-    let ends = |serving: [bool; 2]| {
-        [("10.0.0.1", serving[0]), ("10.0.0.2", serving[1])]
-            .map(|(host, serving)| pod(host, "n", ending(serving)))
-    };
-    followed.cluster.put("w-1", &ends([true, false]));
-    followed.until_ready(1).await;
-    followed.works().await;
-    assert_eq!(followed.workers[0].seen.lock().len(), 1);
-    // They were seen to terminate, so their deletion counts.
-    followed.cluster.delete("w-1");
-    followed.until_ready(0).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,21 +155,6 @@ async fn periodic_list_finds_changes_that_the_watch_missed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pod_missing_from_one_list_stays() {
-    let followed = Followed::with(3).await;
-    followed.cluster.put_silently("w-1", &well(2));
-    tokio::time::sleep(Duration::from_secs(260)).await;
-    until("all is listed again", || followed.lists() == 2).await;
-    followed.cluster.put_silently("w-1", &well(3));
-    tokio::time::sleep(Duration::from_secs(20)).await;
-    assert_eq!((ready(&followed.frontend), followed.lists()), (3.0, 3), "the second list has the pod");
-    followed.cluster.put_silently("w-1", &well(2));
-    tokio::time::sleep(Duration::from_secs(240)).await;
-    until("the pod is gone", || ready(&followed.frontend) == 2.0).await;
-    assert_eq!(followed.lists(), 5);
-}
-
-#[tokio::test(start_paused = true)]
 async fn frontends_that_start_together_list_apart() {
     let cluster = Cluster::new();
     cluster.put("w-1", &well(1));
@@ -247,18 +216,6 @@ async fn unavailable_api_server_removes_no_instance() {
         followed.until_ready(3).await;
         followed.until_current(true).await;
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn api_server_unavailable_at_start_is_retried() {
-    let cluster = Cluster::new();
-    cluster.is(Manner::Away);
-    cluster.put("w-1", &well(1));
-    let followed = Followed::start(cluster);
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(ready(&followed.frontend), 0.0);
-    followed.cluster.is(Manner::Answers);
-    followed.until_ready(1).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -346,22 +303,15 @@ async fn pod_that_becomes_ready_is_connected_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pod_not_ready_in_kubernetes_keeps_serving() {
+async fn pod_not_ready_or_at_another_node_keeps_serving() {
     let followed = Followed::with(2).await;
     let cut_off = json!({"conditions": {"ready": false, "serving": false, "terminating": false}});
-    followed.cluster.put("w-1", &[pod("10.0.0.1", "n1", cut_off.clone()), pod("10.0.0.2", "n2", cut_off)]);
+    let moved = pod("10.0.0.2", "n9", json!({"zone": "y"}));
+    followed.cluster.put("w-1", &[pod("10.0.0.1", "n1", cut_off), moved]);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(ready(&followed.frontend), 2.0);
+    assert_eq!(followed.place("test://10.0.0.2:8000").await, (json!("n9"), json!("y")));
     followed.works().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn reused_address_moves_to_the_new_pods_node() {
-    let followed = Followed::with(1).await;
-    followed.cluster.put("w-1", &[pod("10.0.0.1", "n9", json!({"zone": "y"}))]);
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(followed.place("test://10.0.0.1:8000").await, (json!("n9"), json!("y")));
-    assert_eq!(ready(&followed.frontend), 1.0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -370,7 +320,7 @@ async fn member_removed_by_an_operator_stays_removed() {
     let (_, instances) = get(&followed.frontend, "/instances").await;
     let first = instances.as_array().unwrap().iter().find(|one| one["node"] == "n1").unwrap();
     let path = format!("/instances/{}", first["number"]);
-    ask("DELETE", &followed.frontend, &path).await;
+    call(&followed.frontend, "DELETE", &path, json!(null)).await;
     followed.until_ready(1).await;
     followed.cluster.put("w-2", &well(3)[2..]);
     followed.until_ready(2).await;
@@ -453,7 +403,7 @@ async fn invalid_kubernetes_settings_are_an_error_at_start() {
         let mut config = Config { workers: vec![url.into()], ..config(PolicyKind::None) };
         config.kubernetes.server = Some(server.into());
         config.kubernetes.service_account = empty.path().into();
-        Frontend::start(config, Network::with(&[]), Timers::Runtime).err().unwrap()
+        started(config).err().unwrap()
     };
     for (url, server, word) in [
         ("kubernetes+test://No.Service:http", "http://api.test", "SERVICE[.NAMESPACE][:PORT]"),
@@ -469,18 +419,39 @@ async fn invalid_kubernetes_settings_are_an_error_at_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn endpoint_stays_when_another_source_drops_it() {
-    let cluster = Cluster::new();
-    let followed = Followed::start_with(cluster, |config| {
-        config.workers.push("dns+test://pool:8000".into());
-        config.instances.dns_interval = Duration::from_secs(1);
-    });
-    followed.network.resolves(Ok(&["10.0.0.1:8000", "10.0.0.2:8000"]));
-    followed.until_ready(2).await;
-    followed.until_watched().await;
-    followed.cluster.put("w-1", &well(1));
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    followed.network.resolves(Ok(&["10.0.0.2:8000"]));
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(ready(&followed.frontend), 2.0, "the Service lists the server");
+async fn terminating_pods_serve_until_a_new_one_does() {
+    let followed = Followed::with(2).await;
+    followed.network.kill(&followed.workers[2]);
+    let starting = json!({"conditions": {"ready": false, "serving": false, "terminating": false}});
+    let old = ["10.0.0.1", "10.0.0.2"].map(|host| pod(host, "n", ending(true)));
+    let pods = |new| [old[0].clone(), old[1].clone(), pod("10.0.0.3", "n", new)];
+    followed.cluster.put("w-1", &pods(starting.clone()));
+    for _ in 0..10 {
+        followed.works().await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(ready(&followed.frontend), 2.0, "they are all that serves");
+    followed.workers[2].set_ready(Ok(true));
+    followed.network.start(&followed.workers[2]);
+    followed.until_ready(3).await;
+    followed.cluster.put("w-1", &pods(json!({})));
+    followed.until_ready(1).await;
+    followed.works().await;
+    assert_eq!(followed.workers[2].seen.lock().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn model_is_not_unknown_while_new_pods_start() {
+    let followed = Followed::with(1).await;
+    followed.network.kill(&followed.workers[1]);
+    // The old pod is gone before the new one is connected.
+    followed.cluster.put("w-1", &[pod("10.0.0.1", "n1", ending(false)), well(2)[1].clone()]);
+    followed.until_ready(0).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let error = infer(&followed.frontend, request(&[1.0])).await.unwrap_err();
+    assert!(matches!(error, parm_protocol::Error::Unavailable { .. }), "{error:?}");
+    followed.workers[1].set_ready(Ok(true));
+    followed.network.start(&followed.workers[1]);
+    followed.until_ready(1).await;
+    followed.works().await;
 }

@@ -12,32 +12,6 @@ use crate::rig::{change, config, frontend, infer, metric, request, until, wantin
 use crate::scripted::{Scripted, doubler};
 
 #[tokio::test(start_paused = true)]
-async fn page_has_the_names_that_dashboards_use() {
-    let instance = Scripted::quick("a", 1);
-    let frontend = frontend(config(PolicyKind::Hedge), &[&instance]).await;
-    infer(&frontend, request(&[1.0, 2.0])).await.unwrap();
-    let page = frontend.metrics();
-    for line in [
-        "nv_inference_request_success{model=\"double\",version=\"1\"} 1",
-        "nv_inference_count{model=\"double\",version=\"1\"} 2",
-        "nv_inference_exec_count{model=\"double\",version=\"1\"} 2",
-        "nv_inference_pending_request_count{model=\"double\",version=\"1\"} 0",
-        "parm_dispatch_total{event=\"arrived\",model=\"double\",version=\"1\"} 2",
-        "parm_hedges_total{model=\"double\",version=\"1\"} 0",
-        "parm_hedges_refused_total{model=\"double\",version=\"1\"} 0",
-        "parm_ejections_total{model=\"double\",reason=\"silent\",version=\"1\"} 0",
-        "parm_retries_total{model=\"double\",version=\"1\"} 0",
-        "parm_queue_depth{model=\"double\",version=\"1\"} 0",
-        "parm_usable_instances{model=\"double\",version=\"1\"} 1",
-        "parm_instance_inflight{instance=\"embedded:0\"} 0",
-        "parm_instance_service_seconds_count{instance=\"embedded:0\"} 2",
-        "parm_instances{state=\"ready\"} 1",
-    ] {
-        assert!(page.lines().any(|had| had == line), "{line}\n{page}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn batches_and_objective_of_a_model_are_shown() {
     let instance = Scripted::quick("a", 50);
     let mut config = config(PolicyKind::None);
@@ -55,7 +29,7 @@ async fn batches_and_objective_of_a_model_are_shown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn coded_model_has_metrics_of_codes() {
+async fn counts_of_codes_stay_when_the_policy_changes() {
     let instances = ["a", "b", "c"].map(|name| Scripted::quick(name, 1));
     let mut config = config(PolicyKind::ParmPlus);
     config.dispatch.coding.code = Some(Kind::Mds);
@@ -73,18 +47,7 @@ async fn coded_model_has_metrics_of_codes() {
         let is_gone = line.starts_with(name) && !frontend.metrics().lines().any(|now| now == line);
         assert!(!is_gone, "without codes the count goes on: {line}");
     }
-    for line in [
-        "parm_codes{model=\"double\",version=\"1\"} 3",
-        "parm_groups_total{kind=\"full\",model=\"double\",version=\"1\"} 1",
-        "parm_groups_total{kind=\"partial\",model=\"double\",version=\"1\"} 0",
-        "parm_parities_total{event=\"sent\",model=\"double\",version=\"1\"} 1",
-        "parm_reconstructions_total{event=\"served\",model=\"double\",version=\"1\"} 0",
-        "parm_backups_served_total{model=\"double\",version=\"1\"} 0",
-        "parm_coding_failures_total{model=\"double\",stage=\"encode\",version=\"1\"} 0",
-        "parm_encode_seconds_count{model=\"double\",version=\"1\"} 1",
-    ] {
-        assert!(page.lines().any(|had| had == line), "{line}\n{page}");
-    }
+    assert!(page.contains("parm_parities_total{event=\"sent\",model=\"double\",version=\"1\"} 1"), "{page}");
 }
 
 #[tokio::test(start_paused = true)]

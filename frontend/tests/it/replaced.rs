@@ -3,16 +3,14 @@
 use std::num::{NonZeroU8, NonZeroU16};
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::Request;
 use http_body_util::BodyExt;
-use parm_frontend::{Config, Frontend, Timers};
+use parm_frontend::Frontend;
 use parm_protocol::{InferenceService, ModelMetadata, ModelRef};
 use parm_settings::{BatchSize, BudgetSettings, Fraction, PolicyKind};
-use tower::ServiceExt;
+use serde_json::Value;
 
 use crate::fleet::{MS, coded, over, workers};
-use crate::rig::{Network, column, config, get, infer, metric, ready, request, start, until, with};
+use crate::rig::{column, config, connected, get, infer, metric, ready, request, send, start, until, with};
 use crate::scripted::{Act, Scripted, doubler};
 
 const LOOK: Duration = Duration::from_secs(6);
@@ -41,36 +39,24 @@ fn largest(instance: &Scripted) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn batches_fit_each_instance_when_their_limits_differ() {
+async fn batches_fit_each_instance_when_limits_differ_or_change() {
     for size in [BatchSize::Fixed(NonZeroU16::new(32).unwrap()), BatchSize::Auto] {
-        for limits in [[4, 64], [64, 4]] {
+        for (first, last) in [([4, 64], None), ([64, 4], None), ([64, 64], Some([4, 4]))] {
             let mut config = config(PolicyKind::Hedge);
             config.dispatch.batch.max_size = size;
             let instances = workers(2, 10);
-            instances.iter().zip(limits).for_each(|(instance, most)| instance.says_max_batch(most));
+            instances.iter().zip(first).for_each(|(instance, most)| instance.says_max_batch(most));
             let frontend = over(config, &instances).await;
-            let errors = bursts(&frontend, 6).await;
+            let mut errors = bursts(&frontend, 6).await;
+            if let Some(last) = last {
+                instances.iter().zip(last).for_each(|(instance, most)| instance.says_max_batch(most));
+                tokio::time::sleep(2 * LOOK).await;
+                instances.iter().for_each(|instance| instance.seen.lock().clear());
+                errors.extend(bursts(&frontend, 6).await);
+            }
             let had = [largest(&instances[0]), largest(&instances[1])];
-            assert!(errors.is_empty() && had[0].max(had[1]) <= 4, "{size:?} {limits:?} {had:?}: {errors:?}");
+            assert!(errors.is_empty() && had[0].max(had[1]) <= 4, "{size:?} {first:?} {had:?}: {errors:?}");
         }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn smaller_limit_of_a_batch_is_heeded_when_it_changes() {
-    for size in [BatchSize::Fixed(NonZeroU16::new(32).unwrap()), BatchSize::Auto] {
-        let mut config = config(PolicyKind::Hedge);
-        config.dispatch.batch.max_size = size;
-        let instances = workers(2, 10);
-        instances.iter().for_each(|instance| instance.says_max_batch(64));
-        let frontend = over(config, &instances).await;
-        assert!(bursts(&frontend, 6).await.is_empty());
-        instances.iter().for_each(|instance| instance.says_max_batch(4));
-        tokio::time::sleep(2 * LOOK).await;
-        instances.iter().for_each(|instance| instance.seen.lock().clear());
-        let errors = bursts(&frontend, 6).await;
-        let had = [largest(&instances[0]), largest(&instances[1])];
-        assert!(errors.is_empty() && had[0].max(had[1]) <= 4, "{size:?} {had:?}: {errors:?}");
     }
 }
 
@@ -123,8 +109,7 @@ async fn model_is_tried_again_when_its_file_changes() {
 
 /// Texts of the journal's events.
 async fn journal(frontend: &Frontend) -> String {
-    let request = Request::get("/admin/v1/stream").body(Body::empty()).unwrap();
-    let mut lines = frontend.admin().router().oneshot(request).await.unwrap().into_body();
+    let mut lines = send(frontend, ("GET", "/admin/v1/stream"), &[], &Value::Null).await.into_body();
     loop {
         let line = lines.frame().await.unwrap().unwrap().into_data().unwrap();
         if line.starts_with(b"{\"events\"") {
@@ -136,17 +121,13 @@ async fn journal(frontend: &Frontend) -> String {
 #[tokio::test(start_paused = true)]
 async fn embedded_instances_cause_no_warning_when_a_file_is_replaced() {
     for embedded in [true, false] {
-        let urls = ["test://a", "test://b"];
-        let instances = urls.map(|url| Scripted::quick(url, 10));
+        let instances = ["test://a", "test://b"].map(|url| Scripted::quick(url, 10));
         instances.iter().for_each(|instance| instance.says_digest("a"));
         let frontend = if embedded {
             over(config(PolicyKind::Hedge), &instances).await
         } else {
-            let config = Config { workers: urls.map(str::to_owned).into(), ..config(PolicyKind::Hedge) };
-            let network = Network::with(&instances.each_ref());
-            Frontend::start(config, network, Timers::Runtime).unwrap()
+            connected(config(PolicyKind::Hedge), &instances.each_ref()).await
         };
-        until("both joined", || ready(&frontend) == 2.0).await;
         // The second one is read again somewhat later.
         instances[0].says_digest("b");
         tokio::time::sleep(LOOK).await;

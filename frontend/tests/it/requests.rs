@@ -1,14 +1,10 @@
 //! Tests of requests and their responses.
 
-use std::num::{NonZeroU16, NonZeroU32, NonZeroUsize};
-use std::sync::Arc;
+use std::num::{NonZeroU16, NonZeroUsize};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use parm_frontend::Config;
 use parm_protocol::{Code, Error, InferenceService, ModelRef, Tensor};
 use parm_settings::PolicyKind;
-use tokio::time::Instant;
 
 use crate::fleet::MS;
 use crate::rig::{column, config, frontend, infer, metric, outcome, request, start, until, wanting, with};
@@ -75,77 +71,26 @@ async fn requests_without_batch_dimension_share_no_batch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn server_without_batches_gets_whole_requests() {
-    let instances = [Scripted::quick("a", 10), Scripted::quick("b", 10)];
-    instances.iter().for_each(|instance| instance.says_max_batch(0));
-    nothing_is_split_or_put_together(config(PolicyKind::None), &instances).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn model_configured_as_unbatched_gets_whole_requests() {
-    for stated in [None, Some(1024)] {
+async fn unbatched_models_get_whole_requests() {
+    for (stated, is_configured) in [(Some(0), false), (None, true), (Some(1024), true)] {
         let instances = [Scripted::quick("a", 10), Scripted::quick("b", 10)];
-        for (instance, stated) in instances.iter().zip([stated; 2]) {
-            stated.into_iter().for_each(|most| instance.says_max_batch(most));
-        }
+        instances.iter().for_each(|own| stated.into_iter().for_each(|most| own.says_max_batch(most)));
         let mut config = config(PolicyKind::None);
-        config.unbatched = vec!["double".into()];
-        nothing_is_split_or_put_together(config, &instances).await;
+        config.unbatched = if is_configured { vec!["double".into()] } else { Vec::new() };
+        config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap().into();
+        config.requests.max_rows = NonZeroUsize::new(2).unwrap();
+        let frontend = frontend(config, &instances.each_ref()).await;
+        let lengths: [&[f32]; 4] = [&[1.0, 2.0, 3.0], &[4.0], &[5.0, 6.0, 7.0], &[8.0]];
+        let asked = lengths.map(|values| start(&frontend, request(values)));
+        for (answer, sent) in asked.into_iter().zip(lengths) {
+            let wanted: Vec<f32> = sent.iter().map(|value| value * 2.0).collect();
+            assert_eq!(column(&answer.await.unwrap().unwrap()), wanted);
+        }
+        let mut seen: Vec<usize> = instances.iter().flat_map(|instance| instance.batches()).collect();
+        seen.sort_unstable();
+        assert_eq!(seen, [1, 1, 3, 3], "requests must be neither split nor merged: {stated:?}");
+        assert_eq!(frontend.model_config(&ModelRef::latest("double")).unwrap().max_batch_size, 0);
     }
-}
-
-async fn nothing_is_split_or_put_together(mut config: Config, instances: &[Arc<Scripted>; 2]) {
-    config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap().into();
-    config.requests.max_rows = NonZeroUsize::new(2).unwrap();
-    let frontend = frontend(config, &instances.each_ref()).await;
-    let lengths: [&[f32]; 4] = [&[1.0, 2.0, 3.0], &[4.0], &[5.0, 6.0, 7.0], &[8.0]];
-    let asked = lengths.map(|values| start(&frontend, request(values)));
-    for (answer, sent) in asked.into_iter().zip(lengths) {
-        let wanted: Vec<f32> = sent.iter().map(|value| value * 2.0).collect();
-        assert_eq!(column(&answer.await.unwrap().unwrap()), wanted);
-    }
-    let mut seen: Vec<usize> = instances.iter().flat_map(|instance| instance.batches()).collect();
-    seen.sort_unstable();
-    assert_eq!(seen, [1, 1, 3, 3], "requests must be neither split nor merged");
-    assert_eq!(frontend.model_config(&ModelRef::latest("double")).unwrap().max_batch_size, 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn whole_request_shares_its_bytes() {
-    let instance = Scripted::quick("a", 1);
-    let frontend = frontend(config(PolicyKind::None), &[&instance]).await;
-    let request = request(&[5.0]);
-    let bytes = request.inputs[0].tensor.data().as_ptr();
-    infer(&frontend, request).await.unwrap();
-    assert_eq!(instance.seen.lock()[0].inputs[0].tensor.data().as_ptr(), bytes);
-}
-
-#[tokio::test(start_paused = true)]
-async fn query_with_parameters_shares_no_batch() {
-    let instance = Scripted::quick("a", 10);
-    let mut config = config(PolicyKind::None);
-    config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap().into();
-    let frontend = frontend(config, &[&instance]).await;
-    let own = |id: u64| with(with(request(&[1.0]), "temperature", id), "timeout", 1_000_000u64);
-    let requests = [start(&frontend, request(&[0.0])), start(&frontend, own(1)), start(&frontend, own(2))];
-    for request in requests {
-        request.await.unwrap().unwrap();
-    }
-    assert_eq!(instance.batches(), [1, 1, 1]);
-    let seen = instance.seen.lock();
-    assert_eq!(
-        seen[1].parameters.keys().collect::<Vec<_>>(),
-        ["temperature"],
-        "own parameters must not be forwarded"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn only_requested_outputs_are_returned() {
-    let instance = Scripted::quick("a", 1);
-    let frontend = frontend(config(PolicyKind::None), &[&instance]).await;
-    let response = infer(&frontend, wanting(request(&[1.0, 2.0]), &["y"])).await.unwrap();
-    assert_eq!(response.outputs.iter().map(|output| output.name.as_str()).collect::<Vec<_>>(), ["y"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -162,52 +107,6 @@ async fn leaving_client_cancels_its_job_at_the_instance() {
     assert_eq!(column(&infer(&frontend, request(&[3.0])).await.unwrap()), [6.0]);
     assert_eq!(instance.seen.lock().len(), 2, "the queued query must not run");
     assert_eq!(metric(&frontend, "parm_dispatch_total", &["event=\"cancelled\""]), 2.0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn request_fails_at_its_deadline() {
-    let instance = Scripted::new("a", Act::Hang);
-    let frontend = frontend(config(PolicyKind::None), &[&instance]).await;
-    let sent = Instant::now();
-    let error = infer(&frontend, with(request(&[1.0]), "timeout", 50_000u64)).await.unwrap_err();
-    assert_eq!(error.code(), Code::DeadlineExceeded);
-    assert_eq!(sent.elapsed(), 50 * MS);
-    let zero = infer(&frontend, with(request(&[1.0]), "timeout", 0u64)).await.unwrap_err();
-    assert_eq!(zero.code(), Code::DeadlineExceeded);
-    assert_eq!(metric(&frontend, "nv_inference_request_failure", &["reason=\"deadline\""]), 2.0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn full_queue_rejects_at_once_with_retry_after() {
-    let instance = Scripted::quick("a", 10);
-    let mut config = config(PolicyKind::None);
-    config.dispatch.queue_limit = NonZeroU32::new(2).unwrap();
-    let frontend = frontend(config, &[&instance]).await;
-    let served: Vec<_> = (0..3).map(|_| start(&frontend, request(&[1.0]))).collect();
-    until("one query runs and two wait", || {
-        metric(&frontend, "parm_queue_depth", &[]) == 2.0 && instance.seen.lock().len() == 1
-    })
-    .await;
-    let before = Instant::now();
-    let error = infer(&frontend, request(&[1.0])).await.unwrap_err();
-    assert!(matches!(error, Error::Overloaded { retry_after, .. } if retry_after == Duration::from_secs(1)));
-    assert_eq!(before.elapsed(), Duration::ZERO);
-    for request in served {
-        request.await.unwrap().unwrap();
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn request_with_rejected_row_leaves_no_state() {
-    let instance = Scripted::quick("a", 10);
-    let mut config = config(PolicyKind::None);
-    config.dispatch.queue_limit = NonZeroU32::new(2).unwrap();
-    let frontend = frontend(config, &[&instance]).await;
-    let error = infer(&frontend, request(&[1.0, 2.0, 3.0, 4.0, 5.0])).await.unwrap_err();
-    assert_eq!(error.code(), Code::Overloaded);
-    assert_eq!(metric(&frontend, "nv_inference_pending_request_count", &[]), 0.0);
-    infer(&frontend, request(&[1.0])).await.unwrap();
-    assert_eq!(instance.seen.lock().len(), 1, "no row of the rejected request may start");
 }
 
 #[tokio::test(start_paused = true)]
@@ -243,37 +142,6 @@ async fn client_errors_are_counted_by_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bad_query_reported_by_instance_is_not_retried() {
-    let instances = [Scripted::quick("a", 1), Scripted::quick("b", 1)];
-    let bad = Error::Remote { code: Code::InvalidArgument, message: "token 9 is out of range".into() };
-    instances.iter().for_each(|instance| instance.becomes(Act::Fail(MS, bad.clone())));
-    let frontend = frontend(config(PolicyKind::None), &instances.each_ref()).await;
-    assert_eq!(infer(&frontend, request(&[1.0])).await.unwrap_err(), bad);
-    let tries: usize = instances.iter().map(|instance| instance.seen.lock().len()).sum();
-    assert_eq!(tries, 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn outputs_with_parameters_are_requested_alone() {
-    let instance = Scripted::quick("a", 10);
-    let mut config = config(PolicyKind::None);
-    config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap().into();
-    let frontend = frontend(config, &[&instance]).await;
-    let first = start(&frontend, request(&[9.0]));
-    until("the instance is busy", || !instance.seen.lock().is_empty()).await;
-    let mut classes = wanting(request(&[1.0]), &["y"]);
-    classes.outputs[0].parameters.insert("classification".into(), 3u64.into());
-    let waiting = [start(&frontend, classes.clone()), start(&frontend, wanting(request(&[2.0]), &["y"]))];
-    first.await.unwrap().unwrap();
-    for waiting in waiting {
-        waiting.await.unwrap().unwrap();
-    }
-    assert_eq!(instance.batches(), [1, 1, 1]);
-    let asked: Vec<_> = instance.seen.lock()[1..].iter().map(|request| request.outputs.clone()).collect();
-    assert!(asked.contains(&classes.outputs) && asked.contains(&wanting(request(&[]), &["y"]).outputs));
-}
-
-#[tokio::test(start_paused = true)]
 async fn probe_runs_one_row_without_client_data() {
     let instances = [Scripted::quick("a", 10), Scripted::quick("b", 10)];
     // Under other policies copies of requests show whether an instance works.
@@ -293,4 +161,36 @@ async fn probe_runs_one_row_without_client_data() {
     let rows = probe.inputs[0].tensor.as_f32().unwrap().to_vec();
     assert_eq!((probe.id.as_str(), probe.parameters.len(), probe.outputs.len()), ("", 0, 0));
     assert_eq!(rows, [1.0, 2.0], "the first row of the first request without parameters");
+}
+
+#[tokio::test(start_paused = true)]
+async fn last_error_is_returned_when_every_attempt_fails() {
+    let broken = Scripted::new("a", Act::Fail(MS, Error::Internal { message: "out of memory".into() }));
+    let frontend = frontend(config(PolicyKind::None), &[&broken]).await;
+    let error = infer(&frontend, request(&[1.0])).await.unwrap_err();
+    assert_eq!(error.code(), Code::Internal);
+    assert!(error.to_string().contains("out of memory"), "{error}");
+    assert_eq!(broken.seen.lock().len(), 2, "twice at the only instance, as the query may be at fault");
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_lists_outcomes_of_its_rows() {
+    let instances = Scripted::pair(10);
+    let frontend = frontend(config(PolicyKind::Hedge), &instances.each_ref()).await;
+    for value in 0..200u8 {
+        infer(&frontend, request(&[f32::from(value)])).await.unwrap();
+    }
+    instances[0].then(Act::Hang);
+    let response = infer(&frontend, request(&[1.0, 2.0, 3.0])).await.unwrap();
+    assert_eq!((column(&response), outcome(&response)), (vec![2.0, 4.0, 6.0], "hedged"));
+    assert_eq!(response.parameters["parm_outcomes"].as_str(), Some("hedged,exact,exact"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn wrong_number_of_rows_counts_as_instance_failure() {
+    let liar = Scripted::quick("a", 1);
+    let frontend = frontend(config(PolicyKind::None), &[&liar]).await;
+    liar.then(Act::Short);
+    assert_eq!(column(&infer(&frontend, request(&[1.0])).await.unwrap()), [2.0]);
+    assert_eq!(metric(&frontend, "parm_instance_failures_total", &[]), 1.0);
 }

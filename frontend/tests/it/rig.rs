@@ -5,6 +5,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::http::Request;
+use axum::response::Response;
+use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use parm_frontend::discovery::{Connect, Name};
 use parm_frontend::{Config, Frontend, Timers};
@@ -16,8 +20,10 @@ use parm_protocol::{
 use parm_settings::{PolicyKind, PoolSettings};
 use parm_transport::client::Pipe;
 use parm_transport::tls::Outgoing;
+use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tower::ServiceExt;
 
 use crate::cluster::Cluster;
 use crate::scripted::Scripted;
@@ -105,11 +111,25 @@ pub(crate) fn config(policy: PolicyKind) -> Config {
 
 /// A frontend with these embedded instances, once all have joined.
 pub(crate) async fn frontend(config: Config, instances: &[&Arc<Scripted>]) -> Frontend {
-    let frontend = Frontend::start(config, Network::with(&[]), Timers::Runtime).unwrap();
+    let frontend = started(config).unwrap();
     for instance in instances {
         frontend.embed((*instance).clone(), None).unwrap();
     }
     until("all instances joined", || ready(&frontend) == instances.len() as f64).await;
+    frontend
+}
+
+/// A frontend without instances, or why it does not start.
+pub(crate) fn started(config: Config) -> Result<Frontend, parm_frontend::Error> {
+    Frontend::start(config, Network::with(&[]), Timers::Runtime)
+}
+
+/// A frontend that connects to these servers, once all have joined.
+pub(crate) async fn connected(config: Config, servers: &[&Arc<Scripted>]) -> Frontend {
+    let workers = servers.iter().map(|server| server.peer().to_owned()).collect();
+    let config = Config { workers, ..config };
+    let frontend = Frontend::start(config, Network::with(servers), Timers::Runtime).unwrap();
+    until("all servers joined", || ready(&frontend) == servers.len() as f64).await;
     frontend
 }
 
@@ -187,50 +207,34 @@ pub(crate) fn outcome(response: &InferResponse) -> &str {
 
 /// Changes the dispatch settings of all models through the admin API.
 pub(crate) async fn change(frontend: &Frontend, settings: &PoolSettings) {
-    let (status, answer) = patch(frontend, "/settings", settings).await;
+    let (status, answer) = call(frontend, "PATCH", "/settings", json!(settings)).await;
     assert_eq!(status, 200, "{answer}");
 }
 
-/// Sends a patch to the admin API; returns status and answer.
-pub(crate) async fn patch(
+/// Sends a request to the admin address, with a body if it is not null.
+pub(crate) async fn send(
     frontend: &Frontend,
-    path: &str,
-    settings: &PoolSettings,
-) -> (u16, serde_json::Value) {
-    use http_body_util::BodyExt;
-    use tower::ServiceExt;
-    let body = serde_json::to_string(settings).unwrap();
-    let request =
-        axum::http::Request::patch(format!("/admin/v1{path}")).header("content-type", "application/json");
-    let response =
-        frontend.admin().router().oneshot(request.body(axum::body::Body::from(body)).unwrap()).await.unwrap();
+    (method, path): (&str, &str),
+    headers: &[(&str, &str)],
+    body: &Value,
+) -> Response {
+    let mut request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
+    frontend.admin().router().oneshot(request.body(body).unwrap()).await.unwrap()
+}
+
+/// Calls the admin API; returns status and answer.
+pub(crate) async fn call(frontend: &Frontend, method: &str, path: &str, body: Value) -> (u16, Value) {
+    let response = send(frontend, (method, &format!("/admin/v1{path}")), &[], &body).await;
     let status = response.status().as_u16();
     let body = response.into_body().collect().await.unwrap().to_bytes();
     (status, serde_json::from_slice(&body).unwrap())
-}
-
-/// Posts a body to the admin API; returns the status.
-pub(crate) async fn post(frontend: &Frontend, path: &str, body: &serde_json::Value) -> u16 {
-    use tower::ServiceExt;
-    let request =
-        axum::http::Request::post(format!("/admin/v1{path}")).header("content-type", "application/json");
-    let request = request.body(axum::body::Body::from(body.to_string())).unwrap();
-    frontend.admin().router().oneshot(request).await.unwrap().status().as_u16()
 }
 
 /// Reads a path of the admin API; returns status and answer.
-pub(crate) async fn get(frontend: &Frontend, path: &str) -> (u16, serde_json::Value) {
-    ask("GET", frontend, path).await
-}
-
-/// Sends a request without a body to the admin API; returns status and answer.
-pub(crate) async fn ask(method: &str, frontend: &Frontend, path: &str) -> (u16, serde_json::Value) {
-    use http_body_util::BodyExt;
-    use tower::ServiceExt;
-    let request = axum::http::Request::builder().method(method).uri(format!("/admin/v1{path}"));
-    let request = request.body(axum::body::Body::empty());
-    let response = frontend.admin().router().oneshot(request.unwrap()).await.unwrap();
-    let status = response.status().as_u16();
-    let body = response.into_body().collect().await.unwrap().to_bytes();
-    (status, serde_json::from_slice(&body).unwrap())
+pub(crate) async fn get(frontend: &Frontend, path: &str) -> (u16, Value) {
+    call(frontend, "GET", path, Value::Null).await
 }

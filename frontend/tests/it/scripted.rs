@@ -1,8 +1,8 @@
 //! Scripted instance, the fake worker of all tests of the frontend.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -14,8 +14,6 @@ use parm_protocol::{
     Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, NamedTensor, Place,
     ServerMetadata, Tensor, TensorMetadata,
 };
-
-use crate::one_slot::OneSlot;
 
 /// Reaction of an instance to a request.
 #[derive(Clone, Debug)]
@@ -72,8 +70,6 @@ pub(crate) struct Scripted {
     pub(crate) asks: Mutex<Vec<Order>>,
     /// It cannot list its models.
     pub(crate) unlisted: AtomicBool,
-    /// The worker that runs its requests, and the number of its frontend there.
-    pub(crate) worker: OnceLock<(Arc<OneSlot>, usize)>,
 }
 
 /// Counts a request as cancelled unless it was answered.
@@ -100,7 +96,6 @@ impl Scripted {
             watcher: Mutex::default(),
             asks: Mutex::default(),
             unlisted: AtomicBool::new(false),
-            worker: OnceLock::new(),
         })
     }
 
@@ -294,13 +289,7 @@ impl Client for Scripted {
             let mut pending = Pending(self, false);
             let deadline = context.deadline.expect("every job has a deadline");
             let late = Error::DeadlineExceeded { waited: Duration::ZERO };
-            let run = async {
-                match self.worker.get() {
-                    Some((worker, frontend)) => worker.run(*frontend, self.act(&request)).await,
-                    None => self.act(&request).await,
-                }
-            };
-            let answer = tokio::time::timeout_at(deadline, run).await.unwrap_or(Err(late));
+            let answer = tokio::time::timeout_at(deadline, self.act(&request)).await.unwrap_or(Err(late));
             pending.1 = true;
             answer
         })
@@ -312,7 +301,6 @@ impl Client for Scripted {
 
     fn tell(&self, order: Order) {
         self.asks.lock().push(order);
-        self.worker.get().into_iter().for_each(|(worker, frontend)| worker.hears(*frontend, order));
     }
 
     fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>> {

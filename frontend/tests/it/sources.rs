@@ -5,17 +5,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parm_frontend::discovery::{Connect, Name};
 use parm_frontend::{Config, Error, Frontend, Timers};
+use parm_protocol::client::{BoxFuture, Client};
 use parm_settings::PolicyKind;
 
-use crate::rig::{Network, column, config, get, infer, metric, ready, request, start, until};
+use crate::rig::{
+    Network, column, config, connected, get, infer, metric, ready, request, start, started, until,
+};
 use crate::scripted::Scripted;
 
 struct Watched {
     _folder: tempfile::TempDir,
     file: PathBuf,
     frontend: Frontend,
-    network: Arc<Network>,
 }
 
 impl Watched {
@@ -23,10 +26,9 @@ impl Watched {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("workers");
         fs::write(&file, text).unwrap();
-        let network = Network::with(servers);
         let config = Config { workers_file: Some(file.clone()), ..config(PolicyKind::None) };
-        let frontend = Frontend::start(config, network.clone(), Timers::Runtime).unwrap();
-        Self { _folder: folder, file, frontend, network }
+        let frontend = Frontend::start(config, Network::with(servers), Timers::Runtime).unwrap();
+        Self { _folder: folder, file, frontend }
     }
 
     fn write(&self, text: &str) {
@@ -83,36 +85,6 @@ async fn invalid_line_is_counted_and_skipped() {
     until("the lines are fixed", || metric(&watched.frontend, "parm_workers_file_bad_lines", &[]) == 0.0)
         .await;
     assert_eq!(ready(&watched.frontend), 1.0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn partially_written_file_changes_nothing() {
-    let servers = [Scripted::quick("test://a", 1), Scripted::quick("test://b", 1)];
-    let watched = Watched::start("test://a\ntest://b\n", &servers.each_ref());
-    watched.until_ready(2.0).await;
-    // The file is empty, then partial, then complete: each state is read once at most.
-    for (half, looks) in [("", 1), ("test://a\n", 1), ("test://a\ntest", 1), ("", 60), ("# empty\n", 60)] {
-        watched.write(half);
-        tokio::time::sleep(Duration::from_secs(1) * looks).await;
-        assert_eq!(ready(&watched.frontend), 2.0, "{half:?}");
-    }
-    infer(&watched.frontend, request(&[1.0])).await.unwrap();
-    watched.write("test://b\n");
-    watched.until_ready(1.0).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn missing_file_changes_nothing() {
-    let server = Scripted::quick("test://a", 1);
-    let watched = Watched::start("test://a", &[&server]);
-    watched.until_ready(1.0).await;
-    fs::remove_file(&watched.file).unwrap();
-    tokio::time::sleep(std::time::Duration::from_secs(10)).await;
-    assert_eq!(ready(&watched.frontend), 1.0);
-    watched.write("test://b");
-    watched.until_ready(0.0).await;
-    watched.network.start(&Scripted::quick("test://b", 1));
-    watched.until_ready(1.0).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -176,57 +148,15 @@ async fn server_of_two_sources_stays_when_one_drops_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn server_missing_from_one_answer_stays() {
-    let servers = ["test://a:1", "test://b:1"].map(|name| Scripted::quick(name, 1));
-    let network = Network::with(&servers.each_ref());
-    network.resolves(Ok(&["a:1", "b:1"]));
-    let mut config = Config { workers: vec!["dns+test://pool:1".into()], ..config(PolicyKind::None) };
-    config.instances.dns_interval = Duration::from_secs(5);
-    let frontend = Frontend::start(config, network.clone(), Timers::Runtime).unwrap();
-    until("both joined", || ready(&frontend) == 2.0).await;
-    // The name is resolved every 5 s: each answer is used once.
-    let look = async |answer: &[&str]| {
-        network.resolves(Ok(answer));
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        ready(&frontend)
-    };
-    for answer in [&["a:1"][..], &["a:1", "b:1"], &["b:1"], &["a:1"], &["a:1", "b:1"]] {
-        assert_eq!(look(answer).await, 2.0, "{answer:?}");
-    }
-    assert_eq!(look(&["b:1"]).await, 2.0);
-    assert_eq!(look(&["b:1"]).await, 1.0, "two answers without the server must remove it");
-}
-
-#[tokio::test(start_paused = true)]
-async fn line_missing_from_one_look_at_the_file_stays() {
-    let servers = [Scripted::quick("test://a", 1), Scripted::quick("test://b", 1)];
-    let watched = Watched::start("test://a\ntest://b\n", &servers.each_ref());
-    watched.until_ready(2.0).await;
-    for text in ["test://a\n", "test://a\ntest://b\n", "test://b\n", "test://a\n", "test://a\ntest://b\n"] {
-        watched.write(text);
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(ready(&watched.frontend), 2.0, "{text:?}");
-    }
-    watched.write("test://b\n");
-    watched.until_ready(1.0).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn invalid_name_in_configuration_is_an_error_at_start() {
-    for (url, reason) in
-        [("dns+test://pool", "HOST:PORT"), ("srv+http://_http._tcp.pool", "not an address of the tests")]
-    {
-        let config = Config { workers: vec![url.into()], ..config(PolicyKind::None) };
-        let error = Frontend::start(config, Network::with(&[]), Timers::Runtime).err().unwrap();
+async fn invalid_worker_in_configuration_is_an_error_at_start() {
+    for (url, reason) in [
+        ("nonsense", "not an address of the tests"),
+        ("dns+test://pool", "HOST:PORT"),
+        ("srv+http://_http._tcp.pool", "not an address of the tests"),
+    ] {
+        let error = started(Config { workers: vec![url.into()], ..config(PolicyKind::None) }).err().unwrap();
         assert!(matches!(&error, Error::BadUrl { reason: given, .. } if given.contains(reason)), "{error}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn invalid_address_is_an_error_at_start() {
-    let config = Config { workers: vec!["nonsense".into()], ..config(PolicyKind::None) };
-    let error = Frontend::start(config, Network::with(&[]), Timers::Runtime).err().unwrap();
-    assert_eq!(error, Error::BadUrl { url: "nonsense".into(), reason: "not an address of the tests".into() });
 }
 
 /// Place of each instance, by address: node and zone.
@@ -288,10 +218,9 @@ async fn hedge_uses_another_node_than_the_original() {
     for (number, server) in servers.iter().enumerate() {
         server.stands_at(if number < 3 { "n1" } else { "n2" }, "");
     }
-    let mut config = Config { workers: names.to_vec(), ..config(PolicyKind::Replicate) };
+    let mut config = config(PolicyKind::Replicate);
     config.dispatch.replicate.copies = 2.try_into().unwrap();
-    let frontend = Frontend::start(config, Network::with(&servers.each_ref()), Timers::Runtime).unwrap();
-    until("all joined", || ready(&frontend) == 6.0).await;
+    let frontend = connected(config, &servers.each_ref()).await;
     for _ in 0..24 {
         let before = servers.each_ref().map(|server| server.seen.lock().len());
         infer(&frontend, request(&[1.0])).await.unwrap();
@@ -299,5 +228,31 @@ async fn hedge_uses_another_node_than_the_original() {
         assert_eq!([(0..3).map(seen).sum::<usize>(), (3..6).map(seen).sum()], [1, 1], "one job on each node");
         // The other job ends too.
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A connector that panics.
+struct Trap;
+
+impl Connect for Trap {
+    fn check(&self, _: &str) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn connect<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Arc<dyn Client>, parm_protocol::Error>> {
+        Box::pin(async { panic!("intended by the test") })
+    }
+
+    fn resolve<'a>(&'a self, _: &'a Name) -> BoxFuture<'a, Result<Vec<String>, String>> {
+        Box::pin(async { panic!("intended by the test") })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn panicked_part_of_frontend_is_reported() {
+    for (worker, part) in [("test://a", "instance supervisor"), ("dns+http://a:1", "DNS polling")] {
+        let config = Config { workers: vec![worker.into()], ..config(PolicyKind::None) };
+        let frontend = Frontend::start(config, Arc::new(Trap), Timers::Runtime).unwrap();
+        assert_eq!(frontend.broken().await, Error::Panicked { part });
     }
 }

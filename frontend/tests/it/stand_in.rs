@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use parm_frontend::{Config, Error, Frontend, Timers};
-use parm_protocol::{InferenceService, ModelMetadata, TensorMetadata};
-use parm_settings::{Fraction, PolicyKind, StandInSettings};
+use parm_frontend::{Config, Frontend};
+use parm_protocol::{ModelMetadata, TensorMetadata};
+use parm_settings::{Fraction, StandInSettings};
 
 use crate::fleet::{self, MS, over, warm, workers_with_stand_ins};
-use crate::rig::{Network, change, column, config, infer, metric, outcome, request, start, until, with};
+use crate::rig::{column, infer, metric, outcome, request, start, until};
 use crate::scripted::{Act, Scripted, doubler};
 
 /// The stand-in `small` without copies beside it.
@@ -69,22 +69,6 @@ async fn late_query_is_answered_by_its_stand_in() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stand_in_answers_although_the_policy_changes_while_it_runs() {
-    let instances = workers_with_stand_ins(3);
-    let config = stand_in(|_| {});
-    let mut settings = config.dispatch.clone();
-    let frontend = warmed(config, &instances).await;
-    all_then(&instances, &Act::Hang);
-    instances.iter().for_each(|instance| instance.model_takes("small", 20 * MS));
-    let asked = start(&frontend, request(&[4.0]));
-    until("its stand-in runs", || stand_ins(&frontend, "late") == 1.0).await;
-    settings.policy = PolicyKind::None;
-    change(&frontend, &settings).await;
-    let response = asked.await.unwrap().unwrap();
-    assert_eq!((column(&response), outcome(&response)), (vec![8.0], "stand-in"));
-}
-
-#[tokio::test(start_paused = true)]
 async fn exact_answer_wins_over_its_stand_in_and_is_compared_with_it() {
     let instances = workers_with_stand_ins(3);
     let frontend = warmed(stand_in(|_| {}), &instances).await;
@@ -97,18 +81,6 @@ async fn exact_answer_wins_over_its_stand_in_and_is_compared_with_it() {
     until("they are compared", || compared() == 1.0).await;
     assert_eq!(metric(&frontend, "parm_comparisons_total", &["event=\"disagreed\""]), 0.0);
     assert_eq!(["late", "served", "wasted"].map(|event| stand_ins(&frontend, event)), [1.0, 0.0, 1.0]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn clients_of_exact_answers_get_no_stand_in() {
-    let instances = workers_with_stand_ins(3);
-    let frontend = warmed(stand_in(|_| {}), &instances).await;
-    for accept in ["exact", "0"] {
-        all_then(&instances, &Act::Answer(200 * MS));
-        let response = infer(&frontend, with(request(&[4.0]), "parm_accept", accept)).await.unwrap();
-        assert_eq!((column(&response), outcome(&response)), (vec![8.0], "exact"));
-    }
-    assert_eq!(stand_ins(&frontend, "late"), 0.0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,23 +153,6 @@ async fn job_has_priority_for_servers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stand_ins_of_several_queries_share_a_job() {
-    let instances = workers_with_stand_ins(2);
-    let frontend = warmed(stand_in(|_| {}), &instances).await;
-    all_then(&instances, &Act::Answer(50 * MS));
-    let asked =
-        [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0].map(|value| (value, start(&frontend, request(&[value]))));
-    for (value, asked) in asked {
-        assert_eq!(column(&asked.await.unwrap().unwrap()), [2.0 * value]);
-    }
-    let seen = instances.iter().flat_map(|instance| instance.seen.lock().clone());
-    let rows: Vec<_> =
-        seen.filter(|seen| seen.model.name == "small").map(|seen| seen.inputs[0].tensor.rows()).collect();
-    assert_eq!(rows.iter().sum::<usize>() as f64, stand_ins(&frontend, "late"));
-    assert!(rows.iter().any(|rows| *rows > 1), "{rows:?}");
-}
-
-#[tokio::test(start_paused = true)]
 async fn stand_in_cost_is_measured_by_servers() {
     let instances = workers_with_stand_ins(2);
     instances.iter().for_each(|instance| {
@@ -225,22 +180,4 @@ async fn model_with_other_tensors_is_rejected_as_stand_in() {
     let response = infer(&frontend, request(&[4.0])).await.unwrap();
     assert_eq!(outcome(&response), "exact");
     assert_eq!(stand_ins(&frontend, "late"), 0.0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn stand_in_is_marked_in_index() {
-    let frontend = over(stand_in(|_| {}), &workers_with_stand_ins(1)).await;
-    let index = frontend.repository_index(true).unwrap();
-    let listed: Vec<_> = index.iter().map(|model| (model.name.as_str(), model.reason.as_str())).collect();
-    assert_eq!(listed, [("double", ""), ("small", "stand-in of 'double'")]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn policy_stand_in_needs_a_model() {
-    let config = config(PolicyKind::StandIn);
-    match Frontend::start(config, Network::with(&[]), Timers::Runtime) {
-        Err(Error::BadSettings { reason }) => assert!(reason.contains("stand_in.model"), "{reason}"),
-        Err(other) => panic!("{other}"),
-        Ok(_) => panic!("it started"),
-    }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parm_frontend::{Frontend, Timers};
-use parm_protocol::{Code, Error};
+use parm_protocol::Error;
 use parm_settings::{Fraction, PolicyKind};
 
 use crate::rig::{Network, column, config, infer, metric, request, start};
@@ -76,22 +76,4 @@ async fn clients_get_their_own_rows_and_no_state_is_left() {
         tokio::task::yield_now().await;
     }
     assert_eq!((left("nv_inference_pending_request_count"), left("parm_jobs_running")), (0.0, 0.0));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn many_deadlines_expire_while_instances_hang() {
-    let frontend = Frontend::start(config(PolicyKind::Hedge), Network::with(&[]), Timers::Precise).unwrap();
-    for name in ["a", "b"] {
-        frontend.embed(Scripted::new(name, Act::Hang), None).unwrap();
-    }
-    while metric(&frontend, "parm_usable_instances", &[]) < 2.0 {
-        tokio::task::yield_now().await;
-    }
-    let requests: Vec<_> = (0..200u64)
-        .map(|n| start(&frontend, crate::rig::with(request(&[1.0, 2.0]), "timeout", 1000 + n * 100)))
-        .collect();
-    for request in requests {
-        assert_eq!(request.await.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
-    }
-    assert_eq!(metric(&frontend, "nv_inference_pending_request_count", &[]), 0.0);
 }

@@ -105,25 +105,22 @@ async fn of_flat_time(instance: &Arc<Scripted>) -> Frontend {
     frontend
 }
 
+/// With 65,536 values an element, the outputs of 128 elements have 64 MiB.
 #[tokio::test(start_paused = true)]
-async fn rows_are_not_padded_to_the_length_of_a_huge_one() {
-    let instance = instance("a", true);
-    let frontend = of_flat_time(&instance).await;
+async fn rows_are_not_padded_where_that_makes_a_huge_batch() {
     let huge = 1 << 20;
-    let shapes = shapes(&frontend, &[&instance], &[26, 30, huge, 25]).await;
-    assert_eq!(shapes, [[1, 40], [1, huge], [3, 30]]);
-}
-
-/// The outputs of 128 elements have 64 MiB.
-#[tokio::test(start_paused = true)]
-async fn rows_are_not_padded_when_their_outputs_would_be_huge() {
-    let instance = instance("a", true);
-    let mut wide = variable();
-    wide.outputs.iter_mut().for_each(|output| output.shape.push(1 << 16));
-    instance.serve(&[wide]);
-    let frontend = of_flat_time(&instance).await;
-    let shapes = shapes(&frontend, &[&instance], &[60, 61, 62, 63, 20, 21, 20]).await;
-    assert_eq!(shapes, [[1, 40], [2, 61], [2, 63], [3, 21]]);
+    let cases: [(&[usize], _, &[[usize; 2]]); 2] = [
+        (&[26, 30, huge, 25], None, &[[1, 40], [1, huge], [3, 30]]),
+        (&[60, 61, 62, 63, 20, 21, 20], Some(1 << 16), &[[1, 40], [2, 61], [2, 63], [3, 21]]),
+    ];
+    for (lengths, values, expected) in cases {
+        let instance = instance("a", true);
+        let mut model = variable();
+        model.outputs.iter_mut().for_each(|output| output.shape.extend(values));
+        instance.serve(&[model]);
+        let frontend = of_flat_time(&instance).await;
+        assert_eq!(shapes(&frontend, &[&instance], lengths).await, expected);
+    }
 }
 
 #[tokio::test(start_paused = true)]

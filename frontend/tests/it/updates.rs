@@ -17,8 +17,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::fleet::{MS, over};
-use crate::rig::{Network, ask, config, gone, infer, metric, post, ready, request, start, until};
-use crate::scripted::{Act, Scripted, doubler};
+use crate::rig::{Network, call, config, infer, metric, ready, request, start, until};
+use crate::scripted::{Scripted, doubler};
 
 /// Interval between two servers' updates: longer than it takes to detect.
 const TURN: Duration = Duration::from_secs(7);
@@ -140,39 +140,13 @@ async fn no_request_fails_during_rolling_update_of_shapes() {
     assert!(counts.iter().all(|count| *count > 0), "all must serve it again: {counts:?}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn no_request_fails_during_rolling_restart() {
-    let servers = six();
-    let network = Network::with(&servers.iter().collect::<Vec<_>>());
-    let workers = servers.iter().map(|server| server.peer().to_owned()).collect();
-    let frontend = Frontend::start(Config { workers, ..tight() }, network.clone(), Timers::Runtime).unwrap();
-    until("all joined", || ready(&frontend) == 6.0).await;
-    let asked = load(&frontend, servers.len());
-    for (number, server) in servers.iter().enumerate() {
-        if number % 2 == 0 {
-            // It is asked to end, reports not ready, and exits once it holds no jobs.
-            server.set_ready(Ok(false));
-            tokio::time::sleep(2000 * MS).await;
-        }
-        server.becomes(Act::Fail(Duration::ZERO, gone(server.peer())));
-        network.kill(server);
-        tokio::time::sleep(2000 * MS).await;
-        server.becomes(Act::Answer(100 * MS));
-        server.set_ready(Ok(true));
-        network.start(server);
-        until("the server is back", || ready(&frontend) == 6.0).await;
-        tokio::time::sleep(TURN - 4000 * MS).await;
-    }
-    versions(asked).await;
-}
-
 /// Two servers that were lost with version 1.
 async fn lost() -> ([Arc<Scripted>; 2], Arc<Network>, Frontend) {
     let servers = ["a", "b"].map(|name| Scripted::quick(&format!("test://{name}"), 10));
     let network = Network::with(&servers.each_ref());
     let frontend = Frontend::start(config(PolicyKind::None), network.clone(), Timers::Runtime).unwrap();
     for server in &servers {
-        assert_eq!(post(&frontend, "/instances", &json!({ "url": server.peer() })).await, 201);
+        assert_eq!(call(&frontend, "POST", "/instances", json!({ "url": server.peer() })).await.0, 201);
     }
     until("both joined", || ready(&frontend) == 2.0).await;
     servers.iter().for_each(|server| network.kill(server));
@@ -217,7 +191,7 @@ async fn model_is_forgotten_when_its_lost_servers_are_removed() {
     let (_, _, frontend) = lost().await;
     for number in [1, 2] {
         assert_eq!(infer(&frontend, request(&[1.0])).await.unwrap_err().code(), Code::Unavailable);
-        assert_eq!(ask("DELETE", &frontend, &format!("/instances/{number}")).await.0, 202);
+        assert_eq!(call(&frontend, "DELETE", &format!("/instances/{number}"), json!(null)).await.0, 202);
         tokio::time::sleep(2000 * MS).await;
     }
     assert_eq!(listed(&frontend), Vec::<String>::new());
