@@ -10,7 +10,6 @@ use parm_settings::{PolicyKind, PoolSettings};
 use serde_json::Value;
 use tower::ServiceExt;
 
-use crate::hung;
 use crate::schedule::Model;
 use crate::world::{Rules, Truth};
 
@@ -90,19 +89,8 @@ pub(crate) fn note(truth: &mut Truth, settings: &Value, models: u8) {
         let own = read(&settings["models"][Model::Asked(model).name()]).unwrap_or_else(|_| of_all.clone());
         truth.excuses.add(&own);
         let reserves = matches!(own.policy, PolicyKind::Parm | PolicyKind::ApproximateBackup);
-        let queue_limit = own.queue_limit.get() as usize;
-        let ejects = own.ejection.enabled;
         let stands_in = reserves || matches!(own.policy, PolicyKind::ParmPlus | PolicyKind::StandIn);
-        let hedged = hung::hedged(&own);
-        // A lower limit also affects waiting queries: a more urgent request takes their place. The limit may be raised
-        // again before the client looks.
-        for request in &truth.open {
-            let Some(request) = truth.requests.get_mut(*request) else { continue };
-            if let Some((_, limit)) = request.queue.as_mut().filter(|_| request.ask.model == model) {
-                *limit = queue_limit.min(*limit);
-            }
-        }
-        let rules = Rules { reserves, stands_in, queue_limit, ejects, hedged };
+        let rules = Rules { reserves, stands_in };
         truth.rules.insert(model, rules);
     }
     truth.rules_since = tokio::time::Instant::now();

@@ -10,7 +10,6 @@ use parm_protocol::{
 };
 use tokio::time::{Instant, sleep};
 
-use crate::accounts;
 use crate::instances::{curve, factor, shifted};
 use crate::schedule::{Ask, Guilt, Model, Wanted};
 use crate::world::{Request, Truth, World, values};
@@ -44,7 +43,6 @@ pub(crate) async fn ask(frontend: Frontend, world: Arc<World>, ask: Ask) {
         }
         None => None,
     };
-    let known_at_once = early.is_some();
     let answer = match (early, ask.patience) {
         (Some(answer), _) => answer,
         (None, None) => answer.await,
@@ -68,10 +66,7 @@ pub(crate) async fn ask(frontend: Frontend, world: Arc<World>, ask: Ask) {
     }
     match answer {
         Ok(response) => judge(&mut truth, &asked, number, &response),
-        Err(error) => {
-            let at_once = known_at_once || Instant::now() == sent;
-            excuse(&mut truth, &asked, number, &error, at_once);
-        }
+        Err(error) => excuse(&mut truth, &asked, number, &error),
     }
     truth.ends(number);
 }
@@ -150,7 +145,6 @@ fn judge(truth: &mut Truth, asked: &Request, number: usize, response: &InferResp
             format!("request {number}: {outcomes:?}")
         });
     }
-    accounts::notes(truth, ask, &outcomes);
     let guilty = ask.rows.iter().any(|guilt| *guilt != Guilt::Good);
     if guilty && outcomes.iter().all(|outcome| matches!(*outcome, "exact" | "hedged")) {
         truth.breach("rows that every instance fails get no prediction", || {
@@ -184,15 +178,15 @@ fn judge(truth: &mut Truth, asked: &Request, number: usize, response: &InferResp
             if got.is_nan() || (got - expected).abs() > tolerance {
                 let name = output.name.clone();
                 truth.breach("rows get their own answers", || {
-                    format!("request {number}, row {place}, {outcome} {name}: {got}, not {expected} (x is {x}, {ask})")
+                    format!("request {number}, row {place}, {outcome} {name}: {got}, not {expected} (x is {x}, {ask:?})")
                 });
             }
         }
     }
 }
 
-/// Checks that a failure has a reason; `at_once` states that it failed when the request was sent.
-fn excuse(truth: &mut Truth, asked: &Request, number: usize, error: &Error, at_once: bool) {
+/// Checks that a failure has a reason.
+fn excuse(truth: &mut Truth, asked: &Request, number: usize, error: &Error) {
     let ask = &asked.ask;
     let now = Instant::now();
     if ask.rows.iter().any(|guilt| *guilt != Guilt::Good) || truth.is_in_flux(ask.model, asked.sent) {
@@ -200,7 +194,7 @@ fn excuse(truth: &mut Truth, asked: &Request, number: usize, error: &Error, at_o
     }
     let own = asked.first..asked.first + ask.rows.len();
     let rows = truth.rows[own].to_vec();
-    let told = |why: &str| format!("request {number} ({ask}) failed though {why}: {error}; {rows:?}");
+    let told = |why: &str| format!("request {number} ({ask:?}) failed though {why}: {error}; {rows:?}");
     match error.code() {
         Code::InvalidArgument => truth.breach("no request is rejected for another", || told("it is valid")),
         Code::NotFound => {
@@ -208,20 +202,8 @@ fn excuse(truth: &mut Truth, asked: &Request, number: usize, error: &Error, at_o
                 truth.breach("models stay known", || told("its model is served"));
             }
         }
-        Code::Overloaded if error.to_string().contains("miss its deadline") => {
-            if truth.queued() == 0 {
-                truth.breach("no query is shed without load", || told("no other query waits"));
-            }
-        }
-        Code::Overloaded => {
-            // A request that is rejected later was submitted again, because its pool was removed meanwhile.
-            let again = (!at_once).then(|| truth.queued());
-            let most = |queued: usize| again.unwrap_or(queued).max(asked.pressed);
-            let queue = asked.queue.map(|(queued, limit)| (most(queued), limit));
-            if let Some((queued, limit)) = queue.filter(|(queued, limit)| queued + ask.rows.len() <= *limit) {
-                truth.breach("only a full queue rejects", || told(&format!("{queued} of {limit} wait")));
-            }
-        }
+        // The dispatcher's own schedules say when a query may be rejected.
+        Code::Overloaded => {}
         Code::DeadlineExceeded => {
             if now + Duration::from_millis(2) < asked.deadline {
                 truth.breach("no query expires early", || told("there was time"));

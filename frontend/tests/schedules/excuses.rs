@@ -13,8 +13,6 @@ pub(crate) struct Excuses {
     pub(crate) health: bool,
     /// Queries may wait while a suitable instance is idle.
     pub(crate) waits: bool,
-    /// Hung instances may receive jobs for ever.
-    pub(crate) hangs: bool,
     /// Queries may fail with another client's row in their batch, and that row's failure may count against the
     /// instance.
     pub(crate) neighbours: bool,
@@ -27,9 +25,6 @@ impl Excuses {
     pub(crate) fn add(&mut self, own: &PoolSettings) {
         self.health |= ejects_the_well(own);
         self.waits |= ejects_the_well(own);
-        // Where each query is sent once, a probe must not run a client's again. So the query of a client tries a hung
-        // instance after each backoff.
-        self.hangs |= feeds_the_hung(own) || own.policy == PolicyKind::Once;
         // Queries of a failed batch are retried alone, and only a second attempt tells a bad row from a broken
         // instance.
         self.neighbours |= own.max_attempts.get() < 2 || own.retry.burst < 10;
@@ -43,12 +38,4 @@ impl Excuses {
 fn ejects_the_well(own: &PoolSettings) -> bool {
     // A single failure suffices, or an ejected instance is not tried again within the time of a recovery.
     own.ejection.failures.get() < 2 || own.ejection.backoff_min > Duration::from_secs(2)
-}
-
-fn feeds_the_hung(own: &PoolSettings) -> bool {
-    let ejection = &own.ejection;
-    // No instance may be ejected, or one that is returns at once.
-    ejection.failures.get() > 10
-        || ejection.least_in_service.get() > 0.5
-        || ejection.backoff_min < Duration::from_millis(100)
 }

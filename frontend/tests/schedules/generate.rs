@@ -184,7 +184,7 @@ impl Maker {
         let (model, from) = (self.model(), self.time());
         let (until, every) = (from + self.dice.range(1000, 6000), self.dice.range(20, 300));
         for at in (from..until).step_by(every as usize) {
-            let ask = Ask { rows: vec![Guilt::Poison], model, ..Ask::plain() };
+            let ask = Ask { rows: vec![Guilt::Poison], ..Ask::good(model) };
             self.at(at, What::Ask(ask));
         }
     }

@@ -14,7 +14,7 @@ use parm_protocol::{
     NamedTensor, Parameters, ServerMetadata, Tensor, TensorMetadata,
 };
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use crate::dice::Dice;
 use crate::schedule::{Guilt, Model, Schedule, Serving, Temper, address};
@@ -47,7 +47,6 @@ struct Job<'a> {
     instance: &'a Instance,
     model: ModelRef,
     rows: Vec<usize>,
-    taken: Instant,
 }
 
 /// All servers, and the members of DNS names.
@@ -153,7 +152,6 @@ impl Instance {
             truth.fails(self.number, &job.model);
         } else {
             truth.servers[self.number].failures.remove(&job.model);
-            *truth.ran.entry(job.model.clone()).or_default() += u32::from(!job.rows.is_empty());
             job.rows.iter().for_each(|row| truth.rows[*row].answered = true);
         }
         answer
@@ -211,7 +209,7 @@ fn cheap(rows: usize) -> u32 {
 
 impl Drop for Job<'_> {
     fn drop(&mut self) {
-        self.instance.world.0.lock().lets_go(self.instance.number, &self.rows, self.taken);
+        self.instance.world.0.lock().lets_go(self.instance.number, &self.rows);
     }
 }
 
@@ -264,12 +262,12 @@ impl Client for Instance {
             let width = x.shape().get(1).copied().unwrap_or(1);
             let values = x.as_f32().map(|values| values.to_vec()).unwrap_or_default();
             let rows: Vec<usize> = values.chunks(width).filter_map(|row| truth.row(row)).collect();
-            truth.takes(self.number, &rows, &request.model);
+            truth.takes(self.number, &rows);
             let sum = rows.iter().fold(rows.len() as u64, |sum, row| sum.wrapping_mul(31) + *row as u64);
             truth.saw(1 + self.number as u64, sum);
             rows
         };
-        let job = Job { instance: self, model: request.model.clone(), rows, taken: Instant::now() };
+        let job = Job { instance: self, model: request.model.clone(), rows };
         Box::pin(async move {
             let deadline = context.deadline.expect("every job has a deadline");
             let late = Error::DeadlineExceeded { waited: Duration::ZERO };

@@ -10,17 +10,14 @@ use tokio::time::{Instant, sleep};
 
 use crate::admin::Admin;
 use crate::clients::LATE;
-use crate::hung;
 use crate::instances::Network;
 use crate::schedule::{Model, Serving, Temper, address};
-use crate::world::{Request, Truth, World};
+use crate::world::{Truth, World};
 
 /// Interval between two checks.
 const LOOK: Duration = Duration::from_millis(50);
 /// Time that a query may wait next to a suitable idle instance.
 const BESIDE: Duration = Duration::from_millis(150);
-/// Jobs that a hung instance may receive.
-const IN_VAIN: u32 = 10;
 /// Time for everything to converge once there are no more faults.
 const CONVERGENCE: Duration = Duration::from_secs(60);
 
@@ -30,7 +27,6 @@ pub(crate) async fn watch(world: Arc<World>, admin: Admin) {
         sleep(LOOK).await;
         nobody_waits_beside_the_idle(&mut world.0.lock());
         open_requests_are_in_time(&mut world.0.lock());
-        hung::nothing_is_left_to_the_hung(&mut world.0.lock());
         if look % 10 == 0 {
             let listed = admin.instances().await;
             the_healthy_are_in_service(&mut world.0.lock(), &listed);
@@ -52,17 +48,8 @@ fn nobody_waits_beside_the_idle(truth: &mut Truth) {
     let Some((row, server)) = truth.waiting.iter().find_map(beside) else { return };
     let request = truth.rows[row].request;
     let ask = truth.requests[request].ask.clone();
-    let of_it = |own: &&Serving| own.model == Model::Asked(ask.model);
-    let servings = truth.servers.iter().flat_map(|server| server.models.keys()).filter(of_it);
-    let versions: BTreeSet<u8> = servings.map(|own| own.version).collect();
-    let newer = versions.len() > 1;
-    let rule = match (newer, truth.rows[row].faults > 0) {
-        (true, _) => "no update makes a query wait next to an idle instance",
-        (false, true) => "no retry waits next to an idle instance",
-        (false, false) => "no query waits next to an idle instance",
-    };
-    truth.breach(rule, || {
-        format!("row {row} of request {request} ({ask}) waits next to idle worker {server}")
+    truth.breach("no query waits next to an idle instance", || {
+        format!("row {row} of request {request} ({ask:?}) waits next to idle worker {server}")
     });
 }
 
@@ -72,7 +59,12 @@ fn beside(truth: &Truth, row: usize, since: Instant) -> Option<usize> {
     let request = &truth.requests[known.request];
     let (model, tried) = (request.ask.model, known.faults + known.neighbours > 0);
     let rules = truth.rules.get(&model)?;
-    let excused = rules.reserves
+    let of_it = |own: &&Serving| own.model == Model::Asked(model);
+    let servings = truth.servers.iter().flat_map(|server| server.models.keys()).filter(of_it);
+    let versions: BTreeSet<u8> = servings.map(|own| own.version).collect();
+    // While there are two, an instance may be idle because the default version is another one.
+    let excused = versions.len() > 1
+        || rules.reserves
         || (rules.stands_in && tried)
         || request.ask.asleep.is_some()
         || known.free_since > since
@@ -86,43 +78,7 @@ fn beside(truth: &Truth, row: usize, since: Instant) -> Option<usize> {
         let was_idle = own.holds == 0 && own.idle_since <= since;
         was_idle && truth.is_steady(*server, since) && truth.has(*server, &request.ask, since)
     };
-    let idle: Vec<usize> = (0..truth.servers.len()).filter(idle).collect();
-    idle.iter().copied().find(|server| !is_of_another_version(truth, request, *server, &idle))
-}
-
-/// Whether a server is rightly idle because the default version is another one: half of the servers have it, and none
-/// of those known to have it is idle.
-fn is_of_another_version(truth: &Truth, request: &Request, server: usize, idle: &[usize]) -> bool {
-    let (ask, sent) = (&request.ask, request.sent);
-    let now = Instant::now();
-    let of_it = |own: &Serving, version: u8| own.model == Model::Asked(ask.model) && own.version == version;
-    let has = |server: usize, version: u8, at: Option<Instant>| {
-        let mut models = truth.servers[server].models.iter();
-        models.any(|(own, since)| of_it(own, version) && at.is_none_or(|at| *since <= at))
-    };
-    // The frontend learns of a change within its next look at a server. A request that was sent before counts the server for the
-    // version that it had, whether that was the older one or, where a version is taken back, the newer one.
-    let had = |server: usize, version: u8| {
-        let mut models = truth.servers[server].had.iter();
-        models.any(|(own, until)| of_it(own, version) && sent < *until)
-    };
-    // A request that was sent soon after a change of the members counts that server as a member or as none.
-    let having = |version: u8, known: bool| {
-        let of_them = |server: &usize| {
-            let (own, uncertain) = (&truth.servers[*server], sent < truth.servers[*server].listed_at);
-            if known { own.member && !uncertain } else { own.member || uncertain }
-        };
-        let them = (0..truth.servers.len()).filter(of_them);
-        them.filter(|server| has(*server, version, None) || had(*server, version)).collect::<BTreeSet<_>>()
-    };
-    let goes_to = |version: u8| {
-        let known_idle = idle.iter().any(|idle| has(*idle, version, Some(now)));
-        let most = having(version, false);
-        let all: BTreeSet<usize> = [1, 2].into_iter().flat_map(|version| having(version, true)).collect();
-        2 * most.len() >= all.union(&most).count() && !known_idle
-    };
-    ask.version.is_none()
-        && [1, 2].into_iter().any(|version| !has(server, version, Some(now)) && goes_to(version))
+    (0..truth.servers.len()).find(idle)
 }
 
 fn open_requests_are_in_time(truth: &mut Truth) {
@@ -136,16 +92,7 @@ fn open_requests_are_in_time(truth: &mut Truth) {
         .copied();
     if let Some(number) = late {
         let ask = truth.requests[number].ask.clone();
-        truth.breach("answered by the deadline", || format!("request {number} ({ask}) has no answer"));
-    }
-    let fed = truth.servers.iter().position(|own| own.fed_in_vain > IN_VAIN);
-    if let Some(server) =
-        fed.filter(|_| !truth.excuses.hangs && truth.rules.values().all(|rules| rules.ejects))
-    {
-        let jobs = truth.servers[server].fed_in_vain;
-        truth.breach("hung instances do not receive jobs for ever", || {
-            format!("worker {server}: {jobs} jobs in vain")
-        });
+        truth.breach("answered by the deadline", || format!("request {number} ({ask:?}) has no answer"));
     }
 }
 

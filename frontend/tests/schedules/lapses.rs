@@ -32,10 +32,6 @@ pub(crate) fn notes(truth: &mut Truth, what: &What) {
             | What::Unload(_)
             | What::Serve(..)
     );
-    if let What::Unload(model) = what {
-        // A model that is served again starts without service times.
-        truth.ran.retain(|ran, _| ran.name != Model::Asked(*model).name());
-    }
     if decides {
         truth.changed = Instant::now();
     }

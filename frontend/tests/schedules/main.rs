@@ -11,7 +11,6 @@
 //! first failure and lists each promise with the seeds that broke it. `SCHEDULE_RULE=WORDS` shrinks the schedule for
 //! the promise with these words, if a seed breaks several. `just schedules` runs a million requests.
 
-mod accounts;
 mod admin;
 mod clients;
 mod concurrent;
@@ -19,7 +18,6 @@ mod dice;
 mod excuses;
 mod extremes;
 mod generate;
-mod hung;
 mod instances;
 mod invariants;
 mod lapses;
@@ -37,18 +35,12 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
 
 use crate::generate::{narrow, schedule};
-use crate::run::{Report, run};
+use crate::run::run;
 
-/// Results of all seeds.
-#[derive(Default)]
-struct Tally {
-    requests: usize,
-    /// Seeds by promise, with an example.
-    broken: BTreeMap<&'static str, (Vec<u64>, String)>,
-}
+/// Seeds that broke a promise, with an example, by promise.
+type Broken = BTreeMap<&'static str, (Vec<u64>, String)>;
 
 #[allow(clippy::disallowed_methods)] // a test has no configuration but its environment
 fn variable(name: &str) -> Option<String> {
@@ -83,31 +75,40 @@ fn on_all_cores(seeds: Range<u64>, goes_on: impl Fn(u64) -> bool + Sync) {
     });
 }
 
-#[test]
-fn random_schedules_keep_every_promise() {
+/// Runs seeds, and describes what they broke: all with `SCHEDULE_ALL`, otherwise until the first.
+fn broken_by(seeds: Range<u64>, run: impl Fn(u64) -> (usize, Vec<(&'static str, String)>) + Sync) -> Broken {
     panics::note();
-    let (seeds, all) = (seeds(0..60), variable("SCHEDULE_ALL").is_some());
-    let (tally, started) = (Mutex::new(Tally::default()), Instant::now());
+    let all = variable("SCHEDULE_ALL").is_some();
+    let tally: Mutex<(usize, Broken)> = Mutex::default();
     on_all_cores(seeds.clone(), |seed| {
-        let report: Report = run(&schedule(seed));
-        let mut tally = tally.lock();
-        tally.requests += report.requests;
-        for breach in &report.breaches {
-            let example = || (Vec::new(), format!("seed {seed} at {} ms: {}", breach.at, breach.what));
-            tally.broken.entry(breach.rule).or_insert_with(example).0.push(seed);
+        let (sent, breaches) = run(seed);
+        let (requests, broken) = &mut *tally.lock();
+        *requests += sent;
+        for (rule, what) in breaches {
+            broken.entry(rule).or_insert_with(|| (Vec::new(), format!("seed {seed} {what}"))).0.push(seed);
         }
-        all || tally.broken.is_empty()
+        all || broken.is_empty()
     });
-    let Tally { requests, broken } = tally.into_inner();
-    let took = started.elapsed();
-    eprintln!("seeds {seeds:?}: {requests} requests in {:.1} s", took.as_secs_f64());
+    let (requests, broken) = tally.into_inner();
+    eprintln!("seeds {seeds:?}: {requests} requests");
     for (rule, (seeds, example)) in &broken {
         let few = &seeds[..seeds.len().min(12)];
         eprintln!("broken: {rule}, by {} seeds, such as {few:?}\n    {example}", seeds.len());
     }
-    let sought = variable("SCHEDULE_RULE");
-    let is_sought = |rule: &str| sought.as_deref().is_none_or(|sought| rule.contains(sought));
-    if let Some((rule, (seeds, example))) = broken.iter().find(|(rule, _)| !all && is_sought(rule)) {
+    broken
+}
+
+#[test]
+fn random_schedules_keep_every_promise() {
+    let broken = broken_by(seeds(0..60), |seed| {
+        let report = run(&schedule(seed));
+        let told = report.breaches.into_iter();
+        let told = told.map(|breach| (breach.rule, format!("at {} ms: {}", breach.at, breach.what)));
+        (report.requests, told.collect())
+    });
+    let sought = variable("SCHEDULE_RULE").unwrap_or_default();
+    let first = broken.iter().find(|(rule, _)| rule.contains(&sought));
+    if let Some((rule, (seeds, example))) = first.filter(|_| variable("SCHEDULE_ALL").is_none()) {
         let least = shrink::shrink(&schedule(seeds[0]), rule);
         panics::print();
         panic!(

@@ -19,10 +19,10 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::admin::{self, Admin};
 use crate::instances::{Instance, Network};
-use crate::schedule::{Ask, Event, Guilt, Model, Schedule, Serving, Source, Temper, What, address, host};
+use crate::schedule::{Ask, Event, Model, Schedule, Serving, Source, Temper, What, address, host};
 use crate::standing::{self, Basis};
 use crate::world::{Breach, EVER, SIZES, Server, Truth, WIDTH, World};
-use crate::{accounts, clients, invariants, lapses, panics};
+use crate::{clients, invariants, lapses, panics};
 
 /// Time for all instances to join.
 const START: Duration = Duration::from_secs(4);
@@ -288,16 +288,14 @@ impl Stage {
             let elsewhere =
                 self.network.instances.iter().any(|instance| instance.models.lock().iter().any(others));
             if somewhere && !elsewhere {
-                let ask = Ask { model, rows: vec![Guilt::Good], ..Ask::plain() };
                 self.world.0.lock().in_flux.remove(&model);
-                self.clients.spawn(clients::ask(self.frontend.clone(), self.world.clone(), ask));
+                self.clients.spawn(clients::ask(self.frontend.clone(), self.world.clone(), Ask::good(model)));
             }
         }
         sleep(Duration::from_secs(12)).await;
         invariants::converges(&self.frontend, &self.network, &self.admin).await;
         let settings = self.admin.settings().await;
         let mut truth = self.world.0.lock();
-        accounts::no_account_is_overdrawn(&mut truth);
         let settled = !truth.lied;
         self.stands(&mut truth, &settings, settled);
         Report { breaches: truth.breaches.clone(), requests: truth.requests.len(), trace: truth.trace }
@@ -310,17 +308,12 @@ fn known(instance: &Instance, steady_at: Instant) -> Server {
         temper: Temper::Well,
         silent_since: None,
         member: true,
-        listed_at: now,
         steady_at,
         models: instance.models.lock().iter().map(|own| (*own, steady_at)).collect(),
-        had: BTreeMap::new(),
         missed: None,
         holds: 0,
         idle_since: now,
         failures: BTreeMap::new(),
-        vain: 0,
-        shown: None,
-        fed_in_vain: 0,
         poisoned: 0,
         was_ill: false,
     }

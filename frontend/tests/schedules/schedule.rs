@@ -220,29 +220,6 @@ impl Ask {
             asleep: None,
         }
     }
-
-    /// Its priority, with 0 as the default: less is more urgent.
-    pub(crate) fn urgency(&self) -> u8 {
-        if self.priority == 0 { 128 } else { self.priority }
-    }
-
-    /// One good row for model 0.
-    pub(crate) fn plain() -> Self {
-        Self {
-            model: 0,
-            version: None,
-            rows: vec![Guilt::Good],
-            timeout: None,
-            exact: false,
-            share: None,
-            priority: 0,
-            bias: None,
-            shift: None,
-            wanted: Wanted::All,
-            patience: None,
-            asleep: None,
-        }
-    }
 }
 
 /// The address of a server; two of them are on one node.
@@ -254,97 +231,9 @@ pub(crate) fn address(worker: usize) -> String {
     format!("test://{}", host(worker))
 }
 
-impl fmt::Display for Serving {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.model.name())?;
-        if self.version != 1 {
-            write!(f, " version {}", self.version)?;
-        }
-        if self.width != 2 { write!(f, " of width {}", self.width) } else { Ok(()) }
-    }
-}
-
-fn listed(models: &[Serving]) -> String {
-    models.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
-
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Setup { bundle, curved, thrifty, .. } = self.setup;
-        writeln!(
-            f,
-            "seed {}, {} ms, bundle: {bundle}, m0 is curved: {curved}, thrifty: {thrifty}",
-            self.seed, self.length
-        )?;
-        writeln!(f, "settings {}", serde_json::to_string(&self.setup.settings).unwrap_or_default())?;
-        for (number, worker) in self.setup.workers.iter().enumerate() {
-            let Worker { source, models, pace: (from, to), question, crowd } = worker;
-            write!(f, "worker {number} by {source:?}: {from} to {to} ms a job; {}", listed(models))?;
-            if *crowd > 0 {
-                write!(f, "; {crowd} more models, {question} ms a question")?;
-            }
-            writeln!(f)?;
-        }
-        self.events.iter().try_for_each(|event| writeln!(f, "{event}"))
-    }
-}
-
-impl fmt::Display for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:>6} ms  ", self.at)?;
-        match &self.what {
-            What::Ask(ask) => write!(f, "{ask}"),
-            What::Temper(worker, temper) => write!(f, "worker {worker} is {temper:?}"),
-            What::Blip(worker) => write!(f, "worker {worker} fails its next job as overloaded"),
-            What::Serve(worker, models) => write!(f, "worker {worker} has {}", listed(models)),
-            What::File(workers, None) => write!(f, "the file lists {workers:?}"),
-            What::File(workers, Some((percent, ms))) => {
-                write!(f, "the file lists {workers:?}, {percent} % of it for the first {ms} ms")
-            }
-            What::Dns(workers) => write!(f, "the name has {workers:?}"),
-            What::Settings(Some(model), patch) => write!(f, "settings of m{model}: {patch}"),
-            What::Settings(None, patch) => write!(f, "settings of all: {patch}"),
-            What::Load(model) => write!(f, "load m{model}"),
-            What::Unload(model) => write!(f, "unload m{model}"),
-            What::Bundle(sizes) => write!(f, "the bundle of m0 has codes for k = {sizes:?}"),
-            What::Together(patches) => {
-                write!(f, "settings at the same moment:")?;
-                patches.iter().try_for_each(|(model, patch)| write!(f, " {model:?} {patch}"))
-            }
-            What::NoBundles(ms) => write!(f, "the folder of bundles is missing for {ms} ms"),
-            What::NoFile(ms) => write!(f, "the workers file is missing for {ms} ms"),
-            What::OneAnswer(lapse) => write!(f, "the next answer of the name server: {lapse:?}"),
-            What::Unlisted(worker, model) => {
-                write!(f, "the next list of worker {worker} lacks {}", model.name())
-            }
-        }
-    }
-}
-
-impl fmt::Display for Ask {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ask m{}", self.model)?;
-        if let Some(version) = self.version {
-            write!(f, " version {version}")?;
-        }
-        write!(f, " for {:?}", self.rows)?;
-        let numbers = [
-            (self.timeout, "timeout"),
-            (self.bias.map(u64::from), "bias"),
-            (self.shift.map(u64::from), "shift of y"),
-            (self.share.map(u64::from), "accepts thousandths"),
-            (self.patience, "gone after"),
-            (self.asleep, "does not poll for"),
-            (Some(self.priority.into()).filter(|priority| *priority > 0), "priority"),
-        ];
-        for (number, what) in numbers {
-            if let Some(number) = number {
-                write!(f, ", {what} {number}")?;
-            }
-        }
-        if self.wanted != Wanted::All {
-            write!(f, ", wants {:?} only", self.wanted)?;
-        }
-        if self.exact { write!(f, ", exact only") } else { Ok(()) }
+        writeln!(f, "seed {}, {} ms, {:?}", self.seed, self.length, self.setup)?;
+        self.events.iter().try_for_each(|event| writeln!(f, "{:>6} ms  {:?}", event.at, event.what))
     }
 }

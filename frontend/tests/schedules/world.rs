@@ -8,7 +8,6 @@ use parm_protocol::ModelRef;
 use parm_settings::PoolSettings;
 use tokio::time::Instant;
 
-use crate::accounts::Account;
 use crate::excuses::Excuses;
 use crate::schedule::{Ask, Guilt, Lapse, Model, Serving, Temper};
 
@@ -21,9 +20,6 @@ const DISCOVERY: Duration = Duration::from_secs(9);
 pub(crate) const EVER: Duration = Duration::from_secs(1_000_000);
 /// Numbers in a row, as clients know the model.
 pub(crate) const WIDTH: u8 = 2;
-
-/// Jobs after which service times are known; before that no job counts as late.
-const WARM: u32 = 20;
 
 /// Initial group sizes of a bundle's codes.
 pub(crate) const SIZES: [u8; 2] = [2, 3];
@@ -49,12 +45,6 @@ pub(crate) struct Row {
     pub(crate) neighbours: u16,
     /// Whether a server answered it.
     pub(crate) answered: bool,
-    /// Servers that hold it, one entry per job.
-    pub(crate) holders: Vec<usize>,
-    /// Time at which a server last took it.
-    pub(crate) taken: Instant,
-    /// Whether the model's service times were known then.
-    pub(crate) warm: bool,
     /// Time since which no server has had it.
     pub(crate) free_since: Instant,
     pub(crate) done: bool,
@@ -67,13 +57,9 @@ pub(crate) struct Server {
     /// Time since which it has answered nothing.
     pub(crate) silent_since: Option<Instant>,
     pub(crate) member: bool,
-    /// Time until which the frontend may not know whether it is a member.
-    pub(crate) listed_at: Instant,
     /// Time from which it must be used.
     pub(crate) steady_at: Instant,
     pub(crate) models: BTreeMap<Serving, Instant>,
-    /// Models that it no longer has, and the time until which the frontend may count it as their instance.
-    pub(crate) had: BTreeMap<Serving, Instant>,
     /// When a list of its models last lacked one.
     pub(crate) missed: Option<Instant>,
     /// Jobs that it holds, and the time since which it holds none.
@@ -81,11 +67,6 @@ pub(crate) struct Server {
     pub(crate) idle_since: Instant,
     /// Consecutive own failures by model: one model says nothing about the others.
     pub(crate) failures: BTreeMap<ModelRef, u32>,
-    /// Jobs that ended without an answer while it hung, and the time since which they suffice as evidence.
-    pub(crate) vain: u8,
-    pub(crate) shown: Option<Instant>,
-    /// Jobs with wanted rows that others could answer, received long after that.
-    pub(crate) fed_in_vain: u32,
     /// Jobs failed by poisoned rows, without its fault.
     pub(crate) poisoned: u32,
     /// Whether it was ever not well.
@@ -99,10 +80,6 @@ pub(crate) struct Request {
     pub(crate) first: usize,
     pub(crate) sent: Instant,
     pub(crate) deadline: Instant,
-    /// Rows waiting then and the lowest limit since, unless settings had just changed.
-    pub(crate) queue: Option<(usize, usize)>,
-    /// Maximum rows waiting when a more urgent request came: it may have taken this one's place in a full queue.
-    pub(crate) pressed: usize,
     pub(crate) done: bool,
 }
 
@@ -113,14 +90,7 @@ pub(crate) struct Rules {
     pub(crate) reserves: bool,
     /// Answers may come from jobs that no server can attribute to a row.
     pub(crate) stands_in: bool,
-    pub(crate) queue_limit: usize,
-    pub(crate) ejects: bool,
-    /// Jobs that a late query may have at a time, if its hedges need no budget; otherwise 0.
-    pub(crate) hedged: usize,
 }
-
-/// Three times the longest job of a server that was not made slow.
-const SLOW: Duration = Duration::from_millis(60);
 
 pub(crate) struct Truth {
     pub(crate) start: Instant,
@@ -128,8 +98,6 @@ pub(crate) struct Truth {
     by_value: HashMap<(i32, i32), usize>,
     /// Rows without an answer that no server has.
     pub(crate) waiting: BTreeSet<usize>,
-    /// Rows without an answer that no server has had for their own model; a stand-in may have them.
-    untried: BTreeSet<usize>,
     pub(crate) servers: Vec<Server>,
     pub(crate) requests: Vec<Request>,
     /// Requests without an answer.
@@ -154,13 +122,8 @@ pub(crate) struct Truth {
     pub(crate) lapse: Option<Lapse>,
     /// Time of the last change that affects the effective settings.
     pub(crate) changed: Instant,
-    /// Jobs with queries that servers answered since the model was last added. Parities may be of the same model, and their
-    /// times are not those of queries.
-    pub(crate) ran: BTreeMap<ModelRef, u32>,
     /// Promises that settings at the ends of their ranges have made conditional.
     pub(crate) excuses: Excuses,
-    /// Answers to clients that accept a share of approximate ones, by model and share.
-    pub(crate) accounts: BTreeMap<(u8, u16), Account>,
     /// Group sizes for which model 0's bundle has codes.
     pub(crate) sizes: Vec<u8>,
     pub(crate) breaches: Vec<Breach>,
@@ -179,7 +142,6 @@ impl World {
             rows: Vec::new(),
             by_value: HashMap::new(),
             waiting: BTreeSet::new(),
-            untried: BTreeSet::new(),
             servers: Vec::new(),
             requests: Vec::new(),
             open: BTreeSet::new(),
@@ -194,9 +156,7 @@ impl World {
             unsaid: None,
             lapse: None,
             changed: start,
-            ran: BTreeMap::new(),
             excuses: Excuses::default(),
-            accounts: BTreeMap::new(),
             sizes: SIZES.to_vec(),
             breaches: Vec::new(),
             trace: 0,
@@ -233,20 +193,15 @@ impl Truth {
     /// Adds a sent request; returns its number.
     pub(crate) fn sends(&mut self, ask: &Ask, deadline: Instant) -> usize {
         let (number, first, now) = (self.requests.len(), self.rows.len(), Instant::now());
-        self.charges(ask);
         for guilt in &ask.rows {
             let row = self.rows.len();
             self.by_value.insert(values(row), row);
             self.waiting.insert(row);
-            self.untried.insert(row);
             let (request, guilt) = (number, *guilt);
             self.rows.push(Row {
                 request,
                 guilt,
                 held: 0,
-                holders: Vec::new(),
-                taken: now,
-                warm: false,
                 faults: 0,
                 neighbours: 0,
                 answered: false,
@@ -255,31 +210,8 @@ impl Truth {
             });
         }
         self.open.insert(number);
-        let settled = now > self.rules_since + Duration::from_secs(1);
-        let queue =
-            self.rules.get(&ask.model).filter(|_| settled).map(|rules| (self.queued(), rules.queue_limit));
-        let pressed = self.queued() + ask.rows.len();
-        for other in &self.open {
-            let Some(other) = self.requests.get_mut(*other) else { continue };
-            if other.ask.model == ask.model && other.ask.urgency() > ask.urgency() {
-                other.pressed = other.pressed.max(pressed);
-            }
-        }
-        self.requests.push(Request {
-            ask: ask.clone(),
-            first,
-            sent: now,
-            deadline,
-            queue,
-            pressed: 0,
-            done: false,
-        });
+        self.requests.push(Request { ask: ask.clone(), first, sent: now, deadline, done: false });
         number
-    }
-
-    /// Number of rows that may be in queues.
-    pub(crate) fn queued(&self) -> usize {
-        self.waiting.union(&self.untried).count()
     }
 
     /// Ends a request with its answer or because its client went away.
@@ -290,7 +222,6 @@ impl Truth {
         for row in request.first..request.first + request.ask.rows.len() {
             self.rows[row].done = true;
             self.waiting.remove(&row);
-            self.untried.remove(&row);
         }
     }
 
@@ -302,40 +233,22 @@ impl Truth {
             .filter(|_| x[0].fract() == 0.0 && x[1].fract() == 0.0)
     }
 
-    /// A server takes a job with these rows, for their model or for its stand-in.
-    pub(crate) fn takes(&mut self, server: usize, rows: &[usize], model: &ModelRef) {
-        let now = Instant::now();
-        let stands_in = Model::named(&model.name) == Some(Model::Cheap);
-        let warm = self.ran.get(model).is_some_and(|jobs| *jobs >= WARM);
-        // A hung server may still receive rows that no other server could answer.
-        let elsewhere = |row: &Row| self.could_be_answered(&self.requests[row.request]);
-        let wanted = rows.iter().map(|row| &self.rows[*row]).any(|row| !row.done && elsewhere(row));
+    /// A server takes a job with these rows.
+    pub(crate) fn takes(&mut self, server: usize, rows: &[usize]) {
         for row in rows {
-            let own = &mut self.rows[*row];
-            own.held += 1;
-            (own.taken, own.warm) = (now, warm);
-            own.holders.push(server);
+            self.rows[*row].held += 1;
             self.waiting.remove(row);
-            if !stands_in {
-                self.untried.remove(row);
-            }
         }
-        let own = &mut self.servers[server];
-        own.holds += 1;
-        let shown = own.shown.is_some_and(|shown| now - shown > Duration::from_secs(10));
-        let hangs = matches!(own.temper, Temper::Hung) && shown;
-        own.fed_in_vain += u32::from(hangs && wanted);
+        self.servers[server].holds += 1;
     }
 
-    /// A server releases a job with these rows, which it took at `taken`.
-    pub(crate) fn lets_go(&mut self, server: usize, rows: &[usize], taken: Instant) {
+    /// A server releases a job with these rows.
+    pub(crate) fn lets_go(&mut self, server: usize, rows: &[usize]) {
         let now = Instant::now();
-        self.shows(server, now - taken);
         let well = self.servers[server].temper == Temper::Well;
         for row in rows {
             let known = &mut self.rows[*row];
             known.held -= 1;
-            known.holders.iter().position(|own| *own == server).map(|at| known.holders.swap_remove(at));
             // A row taken from a faulty server counts as failed there.
             known.faults += u16::from(!well && !known.done);
             if known.held == 0 {
@@ -348,17 +261,6 @@ impl Truth {
         let own = &mut self.servers[server];
         own.holds -= 1;
         own.idle_since = now;
-    }
-
-    /// Notes that a job ended at a server after `took`. Until several took long there, the frontend has no evidence that the server hangs.
-    fn shows(&mut self, server: usize, took: Duration) {
-        let own = &mut self.servers[server];
-        if own.temper == Temper::Hung && took > SLOW {
-            own.vain = own.vain.saturating_add(1);
-            if own.vain >= 2 {
-                own.shown.get_or_insert(Instant::now());
-            }
-        }
     }
 
     /// A server changes its behaviour.
@@ -374,7 +276,7 @@ impl Truth {
         if matches!(temper, Temper::Deaf | Temper::NotReady | Temper::Gone) {
             own.silent_since = Some(since.unwrap_or(now));
         }
-        (own.temper, own.vain, own.shown, own.fed_in_vain) = (temper, 0, None, 0);
+        own.temper = temper;
         own.was_ill |= temper != Temper::Well;
         own.failures.clear();
         own.steady_at = own.steady_at.max(now + RECOVERY);
@@ -424,11 +326,6 @@ impl Truth {
             had.keys().filter(|own| !models.contains(own)).for_each(|own| self.unsettles_if_asked(own.model));
         }
         let own = &mut self.servers[server];
-        if models.iter().any(|model| !had.contains_key(model)) {
-            // A new model has a record of its own: a server that hangs is tried with it.
-            (own.vain, own.shown, own.fed_in_vain) = (0, None, 0);
-        }
-        own.had.extend(had.keys().filter(|had| !models.contains(had)).map(|had| (*had, now + DISCOVERY)));
         own.models =
             models.iter().map(|model| (*model, had.get(model).copied().unwrap_or(now + DISCOVERY))).collect();
     }
@@ -440,8 +337,8 @@ impl Truth {
             let own = &mut self.servers[*server];
             let member = named.contains(server);
             if member != own.member {
-                (own.member, own.listed_at) = (member, now + DISCOVERY);
-                own.steady_at = own.steady_at.max(own.listed_at);
+                own.member = member;
+                own.steady_at = own.steady_at.max(now + DISCOVERY);
             }
         }
     }
