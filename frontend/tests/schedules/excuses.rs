@@ -9,10 +9,8 @@ use parm_settings::{PolicyKind, PoolSettings};
 /// Promises that are not checked, from the first settings on that excuse them, because their effects on instances last.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Excuses {
-    /// Healthy instances may be out of service.
+    /// Healthy instances may be out of service, so that queries wait while they are idle.
     pub(crate) health: bool,
-    /// Queries may wait while a suitable instance is idle.
-    pub(crate) waits: bool,
     /// Queries may fail with another client's row in their batch, and that row's failure may count against the
     /// instance.
     pub(crate) neighbours: bool,
@@ -24,7 +22,6 @@ impl Excuses {
     /// Adds the settings of a model, or of all.
     pub(crate) fn add(&mut self, own: &PoolSettings) {
         self.health |= ejects_the_well(own);
-        self.waits |= ejects_the_well(own);
         // Queries of a failed batch are retried alone, and only a second attempt tells a bad row from a broken
         // instance.
         self.neighbours |= own.max_attempts.get() < 2 || own.retry.burst < 10;

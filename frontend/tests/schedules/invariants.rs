@@ -37,7 +37,7 @@ pub(crate) async fn watch(world: Arc<World>, admin: Admin) {
 fn nobody_waits_beside_the_idle(truth: &mut Truth) {
     let now = Instant::now();
     if truth.lied
-        || truth.excuses.waits
+        || truth.excuses.health
         || now < truth.rules_since + Duration::from_secs(1)
         || truth.start.elapsed() < BESIDE
     {
