@@ -22,7 +22,7 @@ const BUDGETS: &[(&[&str], usize, usize)] = &[
         12_600,
         13_000,
     ),
-    (&["frontend"], 33_800, 24_000),
+    (&["frontend"], 31_400, 24_000),
     (&["wire"], 32_200, 20_000),
     (&["backend"], 13_700, 9_000),
     (&["parity-models", "stand-ins"], 19_600, 14_500),

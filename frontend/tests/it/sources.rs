@@ -10,9 +10,7 @@ use parm_frontend::{Config, Error, Frontend, Timers};
 use parm_protocol::client::{BoxFuture, Client};
 use parm_settings::PolicyKind;
 
-use crate::rig::{
-    Network, column, config, connected, get, infer, metric, ready, request, start, started, until,
-};
+use crate::rig::{Network, column, config, connected, get, infer, metric, ready, request, started, until};
 use crate::scripted::Scripted;
 
 struct Watched {
@@ -38,24 +36,6 @@ impl Watched {
     async fn until_ready(&self, count: f64) {
         until("the file is applied", || ready(&self.frontend) == count).await;
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn workers_file_adds_and_removes_without_lost_queries() {
-    let servers = [Scripted::quick("test://a", 40), Scripted::quick("test://b", 40)];
-    let watched = Watched::start("# workers\ntest://a\n", &servers.each_ref());
-    watched.until_ready(1.0).await;
-    watched.write("test://a\ntest://b # the second\n");
-    watched.until_ready(2.0).await;
-    let held = [start(&watched.frontend, request(&[1.0])), start(&watched.frontend, request(&[2.0]))];
-    until("both instances work", || servers.iter().all(|server| server.seen.lock().len() == 1)).await;
-    watched.write("test://b\n");
-    watched.until_ready(1.0).await;
-    for request in held {
-        request.await.unwrap().unwrap();
-    }
-    infer(&watched.frontend, request(&[3.0])).await.unwrap();
-    assert_eq!(servers.each_ref().map(|server| server.seen.lock().len()), [1, 2]);
 }
 
 #[tokio::test(start_paused = true)]
