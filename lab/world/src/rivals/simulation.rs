@@ -279,6 +279,7 @@ impl<'a> Simulation<'a> {
             }
         });
         let frontends = frontends.collect();
+        let grants = setup.grants && matches!(contender, Contender::Parm(_));
         let granter = |_| {
             let mut granter = Granter::new(plan.slots);
             (0..setup.clients).for_each(|client| granter.join(client));
@@ -292,7 +293,7 @@ impl<'a> Simulation<'a> {
             machines: Machines::new(plan)?,
             servers: (0..servers).map(|_| Server::default()).collect(),
             latencies: (0..servers).map(|_| Latencies::default()).collect(),
-            granters: if setup.grants { (0..servers).map(granter).collect() } else { Vec::new() },
+            granters: if grants { (0..servers).map(granter).collect() } else { Vec::new() },
             frontends,
             jobs: Vec::new(),
             events: Events::default(),

@@ -163,15 +163,16 @@ impl Upstream {
             .parse()
             .map_err(|error: http::uri::InvalidUri| Error::Malformed { message: error.to_string() })?;
         request.headers_mut().extend(self.authorization.iter().map(|value| (AUTHORIZATION, value.clone())));
+        let failed = |failure: Failure| failure.at(self.pool.dialer(), LARGEST_WHOLE);
         let answered = async {
             let (head, answer) = match self.pool.ask(&request).await {
                 Ok(response) => response.into_parts(),
                 Err(Failure::Broken(_)) => return Ok(true),
-                Err(failure) => return Err(self.explain(failure)),
+                Err(failure) => return Err(failed(failure)),
             };
             if !self.pool.is_http2() {
                 // The connection is kept for the next request.
-                answer.collect(LARGEST_WHOLE).await.map_err(|failure| self.explain(failure))?;
+                answer.collect(LARGEST_WHOLE).await.map_err(failed)?;
             }
             Ok(!head.status.is_server_error() || head.headers.contains_key("grpc-status"))
         };
