@@ -126,6 +126,12 @@ impl<P: Clone, O> Dispatcher<P, O> {
                     self.lane(key, lane).remove(at);
                     continue;
                 }
+                let query = &self.books.queries[first];
+                if self.books.models[key].batch > 1 && self.books.gives_up(query).0 <= now {
+                    self.mark(first);
+                    at += 1;
+                    continue;
+                }
                 let instance = match self.find(now, key, first) {
                     Place::At(instance) => instance,
                     Place::NotForThis => {
@@ -193,10 +199,12 @@ impl<P: Clone, O> Dispatcher<P, O> {
             arrivals: model.arrivals.per_nano(now),
             slots: model.capacity.max(1.0),
             left: query.deadline.nanos_since(now),
+            span: query.deadline.nanos_since(query.arrived),
         };
         let slower = self.books.served(key, instance).map_or(0.0, |served| served.slower);
-        let most = batch::rows(&load, &model.times, most, f64::from(slower.exp()));
-        let (shape, max_work) = (query.shape, model.settings.max_work);
+        let wanted = batch::rows(&load, &model.times, most, f64::from(slower.exp()));
+        let (shape, max_work, most) = (query.shape, model.settings.max_work, wanted.in_time);
+        self.books.models[key].batch = wanted.best;
         let mut largest = shape.size;
         let mut at = 0;
         while rows.len() < most as usize

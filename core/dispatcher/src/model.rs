@@ -90,6 +90,8 @@ pub(crate) struct Model {
     /// When a query last started that could have had an exploring copy.
     pub(crate) started: Time,
     pub(crate) batches: Limit,
+    /// The rows of the last batch that was considered, if all had time.
+    pub(crate) batch: u32,
     pub(crate) line: Line,
     pub(crate) free: Free,
     pub(crate) instances: Vec<InstanceKey>,
@@ -192,6 +194,7 @@ impl Model {
             answered: Time::ZERO,
             started: Time::ZERO,
             batches: Limit::default(),
+            batch: 1,
             line: Line::default(),
             free: Free::default(),
             instances: Vec::new(),
@@ -225,6 +228,6 @@ impl Model {
 
     /// Whether more queries wait than the instances run at a time.
     pub(crate) fn is_backlogged(&self) -> bool {
-        self.line.waiting > self.slots
+        self.line.waiting > self.slots.saturating_mul(self.batch)
     }
 }

@@ -324,7 +324,8 @@ impl<P, O> Books<P, O> {
         if let Some(since) = model.deserted {
             return (query.arrived.max(since) + model.settings.instance_wait, Reject::NoInstance);
         }
-        let run = if model.is_backlogged() { self.shortest(query.model, query.shape.size) } else { None };
+        let work = query.shape.size.saturating_mul(model.batch);
+        let run = if model.is_backlogged() { self.shortest(query.model, work) } else { None };
         (run.map_or(Time::MAX, |run| latest_start(query, run)), Reject::Overload)
     }
 

@@ -1,9 +1,12 @@
 //! Mean latencies that have a closed form.
 
 use std::num::NonZeroU8;
+use std::time::Duration;
 
 use parm_settings::{BatchSize, Placement, PolicyKind};
-use parm_simulator::Run;
+use parm_simulator::{Outcome, Run};
+use parm_workload::distribution::Distribution;
+use parm_workload::service::Service;
 
 use crate::support::{SERVICE, exponential, run, simulate};
 
@@ -43,6 +46,20 @@ fn automatic_batches_leave_exponential_service_alone() {
         let longer = |(nanos, _): &(&u64, &u32)| **nanos as f64 > 2e9 * expected;
         let longer: u32 = tally.blocks().iter().flatten().filter(longer).map(|(_, count)| count).sum();
         assert!(longer < 150, "seed {seed}: {longer} of {} take twice the p99.9 of theory", tally.count());
+    }
+}
+
+#[test]
+fn overloaded_instances_serve_most_of_what_their_batches_can() {
+    // A further row takes this share of the first one's time. Batches of 64 are too long for the deadline in the second case.
+    for (row_share, load) in [(0.0, 1.2 * 64.0), (0.5, 1.2 * 64.0 / 32.5)] {
+        let time_ms = Distribution::Lognormal { median: SERVICE * 1e3, sigma: 0.1 };
+        let service = Service { time_ms, row_share, ..Service::default() };
+        let mut run = Run { service, deadline: Duration::from_millis(300), ..run(2, load) };
+        run.settings.batch.max_size = BatchSize::Auto;
+        let tally = simulate(&run);
+        let failed = tally.share(Outcome::Failed);
+        assert!(failed < 0.3, "{row_share}: {failed}");
     }
 }
 
