@@ -15,8 +15,8 @@
 //! a latency objective as a setting (clients give deadlines, and the least finish needs no limit).
 //!
 //! **Only sizes that save.** Where run times vary widely, some size always looks cheap by chance, and its batches make long jobs
-//! of nothing. So a size is used once its mean shows that it saves work, whatever chance may have added. Sizes up to twice the
-//! largest of these are tried while their runs are few and chance may hide what they save.
+//! of nothing. So sizes are used whose mean saves work, and only up to twice the largest that surely does, whatever chance may
+//! have added. One with few runs may save more than its mean shows.
 //!
 //! Cold start: one row, until its time is known. Sizes up to twice the largest known one are tried.
 
@@ -30,7 +30,7 @@ const TOO_SMALL: f64 = 1000.0;
 const SAVES: f64 = 0.95;
 /// Standard errors by which a measured time may be wrong.
 const DOUBT: f64 = 3.0;
-/// Runs of a size after which it is no longer tried.
+/// Runs of a size after which it is no longer tried in the hope that it saves more than measured.
 const TRIED: f64 = 100.0;
 /// A larger batch must lower the cost to less than this part: measured times are not exact.
 const BETTER: f64 = 0.99;
@@ -81,7 +81,8 @@ pub(crate) fn rows(load: &Load, times: &Times, most: u32, factor: f64) -> Rows {
         if is_sure {
             saves = rows;
         }
-        if rows == 1 || is_sure || (runs < TRIED && each < SAVES * one * doubt) {
+        let hope = if runs < TRIED { doubt } else { 1.0 };
+        if rows == 1 || is_sure || each < SAVES * one * hope {
             let used = load.arrivals * each / load.slots;
             let price = if used < FULL { used / (1.0 - used) } else { TOO_SMALL * used };
             let others = f64::from(load.waiting.div_ceil(rows) - 1);

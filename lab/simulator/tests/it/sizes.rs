@@ -100,8 +100,7 @@ fn texts(lengths: Lengths) -> (f64, f64) {
 fn batches_of_similar_lengths_save_work() {
     let [mixed, equal, padded] = [Lengths::Mixed, Lengths::Equal, Lengths::Padded].map(texts);
     assert!(padded.0 < 0.95 * mixed.0, "padding costs less: {padded:?}, {mixed:?}");
-    // Few wait for which there is another of the same length.
-    assert!(equal.0 < 0.98 * mixed.0, "nothing is padded: {equal:?}, {mixed:?}");
+    assert!(equal.0 < 0.95 * mixed.0, "nothing is padded: {equal:?}, {mixed:?}");
 }
 
 #[test]
