@@ -189,7 +189,7 @@ deploy-check:
 deploy-rehearsal parm="target/release/parm": deploy-check
     .parm/deploy/python/bin/python deploy/check/rehearsal.py .parm/deploy {{parm}}
 
-# What a release is: archive, Debian package, wheel, chart, bill of materials and their sums, in target/release-files.
+# What a release is: archive, Debian package, wheels for glibc 2.17, chart, bill of materials and their sums, in target/release-files.
 release:
     deploy/release/release.sh
 

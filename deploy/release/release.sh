@@ -1,6 +1,10 @@
 #!/usr/bin/env bash
-# Makes what a release is: a folder of archive, Debian package, wheel, chart, bill of materials and their sums. Builds the
+# Makes what a release is: a folder of archive, Debian package, wheels, chart, bill of materials and their sums. Builds the
 # binary unless PARM names one. The same commit and binary give the same bytes.
+#
+# Problem: a binary asks for the C library of the machine that linked it, so it runs on few others. Choice: zig links against
+# glibc 2.17, that of every distribution since 2014, and is a Python package, as cargo-zigbuild is. The wheel for aarch64 is
+# made where rustup has that target.
 #
 #   deploy/release/release.sh [FOLDER]        default: target/release-files
 set -euo pipefail
@@ -11,9 +15,22 @@ machine=$(uname -m)
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
 if [ -z "${PARM:-}" ]; then
-    # What many run is worth a longer build.
-    CARGO_PROFILE_RELEASE_LTO=thin cargo build --release --locked -p parm
-    PARM=target/release/parm
+    tools=$PWD/.parm/zig
+    if [ ! -x "$tools/bin/cargo-zigbuild" ]; then
+        python3 -m venv "$tools"
+        "$tools/bin/pip" install -q --disable-pip-version-check ziglang==0.17.1 cargo-zigbuild==0.24.1
+    fi
+    for architecture in x86_64 aarch64; do
+        target=$architecture-unknown-linux-gnu
+        if [ ! -d "$(rustc --print target-libdir --target $target)" ]; then
+            printf 'skipped: %s, which needs rustup target add %s\n' $architecture $target >&2
+            continue
+        fi
+        PATH=$tools/bin:$PATH CARGO_PROFILE_RELEASE_STRIP=symbols \
+            cargo zigbuild --release --locked -p parm --target $target.2.17
+        [ $architecture = "$machine" ] || others=target/$target/release/parm
+    done
+    PARM=target/$machine-unknown-linux-gnu/release/parm
 fi
 [ "$("$PARM" --version)" = "parm $version" ] || { printf '%s is not version %s\n' "$PARM" "$version" >&2; exit 1; }
 rm -rf "$out"
@@ -43,7 +60,9 @@ archive "$out/$name.tar.gz" "$stage" "$name"
 cp -R deploy/helm/parm "$stage/parm"
 archive "$out/parm-chart-$version.tgz" "$stage" parm
 
-python3 deploy/wheel/build.py "$PARM" "$out"
+for binary in "$PARM" ${others:-}; do
+    python3 deploy/wheel/build.py "$binary" "$out"
+done
 if command -v dpkg-deb >/dev/null; then
     python3 deploy/debian/package.py "$PARM" "$out"
 else

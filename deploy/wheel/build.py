@@ -20,10 +20,14 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 NAME = "parm-rs"
 
 
+# The architectures by their numbers in the head of a binary.
+MACHINES = {0x3E: "x86_64", 0xB7: "aarch64"}
+
+
 def tag(binary):
-    """The platforms that the binary runs on."""
-    oldest = max(int(minor) for minor in re.findall(rb"GLIBC_2\.(\d+)", binary))
-    return f"py3-none-manylinux_2_{oldest}_{os.uname().machine}"
+    """The platforms that the binary runs on; pip knows none older than that of glibc 2.17 by this name."""
+    oldest = max(17, *(int(minor) for minor in re.findall(rb"GLIBC_2\.(\d+)", binary)))
+    return f"py3-none-manylinux_2_{oldest}_{MACHINES[binary[18]]}"
 
 
 def metadata(version):
