@@ -44,8 +44,8 @@ service = { time_ms = { kind = "constant", value = 10.0 } }
 """
 REFUSED = {
     "queris = 5": "queris",
-    "agreement = 2.0": "agreement = 2: give a share from 0 to 1",
-    "loss = 0.1": "loss has no effect",
+    "backup_share = 200.0": "backup_share = 200: give a share from 0 to",
+    "loads = [0.5]\nrates = [100.0]": "keep one of them",
     'arrivals = "poisson"': '{ kind = "poisson" }',
 }
 
@@ -165,7 +165,7 @@ def recorded():
         file = str(FOLDER / "busy.jsonl")
         parm("record", "--frontend", f"http://{frontend['admin']}", "--seconds", "30", "--file", file)
         assert load.poll() is None, (FOLDER / "load.log").read_text()
-    said = parm("why", file)
+    said = parm("doctor", file, "--policy", "equal")
     assert re.search(re.escape(urls[3]) + r" is [34]\.\d times slower", said), said
     report = json.loads(parm("simulate", "--recording", file, "--policy", "equal", "--output", "json"))
     times = [point["ms"] for point in report["rows"][0]["spectrum"]]

@@ -1,4 +1,4 @@
-// An SRE's day with six workers: one slow, one killed, one drained, all killed, SIGHUP, keys and TLS. Log, `parm check`, metrics and page must
+// An SRE's day with six workers: one slow, one killed, one drained, all killed, SIGHUP, keys and TLS. Log, `parm doctor`, metrics and page must
 // say what happened. Run it with the variables that newcomer.sh sets.
 
 import assert from 'node:assert/strict';
@@ -19,9 +19,9 @@ const worker = async (name, ...words) => {
 };
 const says = (text, ...patterns) => patterns.forEach((pattern) => assert.match(text, pattern));
 
-/** Waits until `parm check` prints a line, and returns all that it prints. */
-const checked = (url, pattern, ...words) => until(`parm check prints ${pattern}`, async () => {
-  const { printed } = await parm('check', url, ...words);
+/** Waits until `parm doctor` prints a line, and returns all that it prints. */
+const checked = (url, pattern, ...words) => until(`parm doctor prints ${pattern}`, async () => {
+  const { printed } = await parm('doctor', url, ...words);
   return pattern.test(printed) && printed;
 });
 
@@ -41,13 +41,13 @@ async function outages(browser) {
 
   frontend.mark();
   await workers[1].faults({ delay_ms: { kind: 'constant', value: 150 } });
-  await frontend.line('instance ejected', urls[1]);
+  await frontend.line('instance is slow', urls[1]);
   await until('the metric has it', async () => (await frontend.metric('parm_instance_slow', urls[1])) > 2);
   says(await checked(url, /instance 2 .*(slow|ejected)/), /instance 2/);
   await browser.says(row(2), /slow|ejected/);
   await workers[1].faults(usual);
   await until('the metric has its return', async () => (await frontend.metric('parm_instance_slow', urls[1])) < 1.5);
-  console.log('slow: log, check, metric and page name instance 2, and the metric its return');
+  console.log('slow: log, doctor, metric and page name instance 2, and the metric its return');
 
   frontend.mark();
   workers[2].kill('SIGKILL');
@@ -55,7 +55,7 @@ async function outages(browser) {
   says(await checked(url, /FAIL instance 3 .* is not connected/), /parm ctl remove 3/);
   assert.equal(await frontend.metric('parm_instances', 'state="connecting"'), 1);
   await browser.says(row(3), /connecting/);
-  console.log('killed: log, check, metric and page name instance 3');
+  console.log('killed: log, doctor, metric and page name instance 3');
 
   says((await ctl('drain', '4')).printed, /instance 4 received the order/);
   await frontend.line('received an order', urls[3]);
@@ -92,7 +92,7 @@ async function outages(browser) {
   says((await ctl('remove', address)).printed, /removed/);
   says((await ctl('events')).printed, /no instance serves affine/, /is served again/);
   assert.equal(frontend.log().split('\n').filter((line) => line.includes('ERROR')).length, 1, 'one ERROR for one outage');
-  console.log('outage: one ERROR, check, page, 503 with Retry-After, and its end');
+  console.log('outage: one ERROR, doctor, page, 503 with Retry-After, and its end');
   browser.well(url);
   frontend.kill('SIGTERM');
   await until('it ends in order', () => frontend.ended);
@@ -107,7 +107,7 @@ async function keysAndTls() {
   const server = await Server.start('secured', 'serve', ...models, '--admin', '127.0.0.1:0', ...set);
   const [plain, url] = [`http://${server.admin}`, `https://${server.admin}`];
   const fails = async (pattern, ...words) => {
-    const { printed, status } = await parm('check', ...words);
+    const { printed, status } = await parm('doctor', ...words);
     assert.notEqual(status, 0, printed);
     says(printed, pattern);
     return printed;
@@ -119,7 +119,7 @@ async function keysAndTls() {
   says(await checked(url, /ok +admin API/, '--ca', 'own.crt', '--key', key), /1 of 1 are healthy/);
   assert.ok(!server.log().includes(key), 'the log has no key');
   assert.ok(!readFileSync(join(folder, 'keys.toml'), 'utf8').includes(key), 'the file has a digest only');
-  console.log('keys and TLS: check names the missing authority, the missing and the wrong key');
+  console.log('keys and TLS: doctor names the missing authority, the missing and the wrong key');
 }
 
 const browser = await Browser.start();
@@ -130,4 +130,4 @@ try {
   end();
   await browser.close();
 }
-console.log('SRE: log, check, metrics and page say what happened');
+console.log('SRE: log, doctor, metrics and page say what happened');
