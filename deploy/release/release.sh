@@ -26,11 +26,10 @@ if [ -z "${PARM:-}" ]; then
             printf 'skipped: %s, which needs rustup target add %s\n' $architecture $target >&2
             continue
         fi
-        PATH=$tools/bin:$PATH CARGO_PROFILE_RELEASE_STRIP=symbols \
-            cargo zigbuild --release --locked -p parm --target $target.2.17
-        [ $architecture = "$machine" ] || others=target/$target/release/parm
+        PATH=$tools/bin:$PATH cargo zigbuild --profile dist --locked -p parm --target $target.2.17
+        [ $architecture = "$machine" ] || others=target/$target/dist/parm
     done
-    PARM=target/$machine-unknown-linux-gnu/release/parm
+    PARM=target/$machine-unknown-linux-gnu/dist/parm
 fi
 [ "$("$PARM" --version)" = "parm $version" ] || { printf '%s is not version %s\n' "$PARM" "$version" >&2; exit 1; }
 rm -rf "$out"
