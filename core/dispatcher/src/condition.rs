@@ -1,4 +1,5 @@
-//! The condition of an instance, as operators see it: well, slow, silent, failing, unreachable or flapping. It decides nothing.
+//! The condition of an instance, as operators see it: well, slow, silent, failing, unreachable or flapping. It decides nothing;
+//! only its last answer shows, to others too, whether an instance hangs or one of its jobs does.
 //!
 //! Problem: a server that hangs while its health check answers was named after two minutes, and its healthy neighbours before it.
 //! Its return was announced when a probe was answered, again and again.
@@ -136,6 +137,11 @@ impl Watch {
     /// Its latest run failed, or was given up.
     pub(crate) fn failed(&mut self) {
         self.answers = 0;
+    }
+
+    /// Whether it answers others while a run that began then lasts: in the second half of the run's age it did.
+    pub(crate) fn answers_beside(&self, now: Time, began: Time) -> bool {
+        self.silence(now) < now.since(began) / 2
     }
 
     /// How long it has answered nothing.

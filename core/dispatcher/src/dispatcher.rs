@@ -370,7 +370,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 let model = &models[attempt.model];
                 let suits = |at: &&InstanceKey| {
                     let is_fast = self.is_fast(attempt.model, **at)
-                        && !self.books.may_hang(**at, now)
+                        && !self.books.is_doubtful(attempt.model, **at, now)
                         && !query.background;
                     // What is due is looked at in this moment.
                     is_fast

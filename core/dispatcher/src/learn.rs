@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use crate::dispatcher::{Action, Dispatcher, End, Models};
 use crate::health::{Health, Trouble};
 use crate::instance::{InstanceKey, Job, Served};
-use crate::model::ModelKey;
+use crate::model::{ALIKE, ModelKey, SAME};
 use crate::query::{Failure, JobKey};
 use crate::suits::Books;
 use crate::time::Time;
@@ -57,8 +57,9 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 let usual =
                     instance.of(job.model).and_then(|served| model.times.usual(served.factor, job.work));
                 let Some(usual) = usual else { return };
-                let is_silent =
-                    model.times.rest.is_known() && model.times.rest.after(nanos / usual).is_infinite();
+                let is_silent = model.times.rest.is_known()
+                    && model.times.rest.after(nanos / usual).is_infinite()
+                    && !instance.watch.answers_beside(now, job.began);
                 model.times.rest.add_cancelled(nanos / usual);
                 if is_silent {
                     instance.watch.failed();
@@ -131,6 +132,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let (median, deviation) = (model.times.median(), model.times.deviation());
         let stand_in = model.settings.stand_in;
         (model.slots, model.capacity, model.fastest) = (0, 0.0, f32::INFINITY);
+        let learns = members.iter().any(|at| instances[*at].concurrency.is_some());
+        model.same = if learns { ALIKE } else { SAME };
         for at in &members {
             let instance = &mut instances[*at];
             let slots = instance.slots;

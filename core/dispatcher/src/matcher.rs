@@ -302,7 +302,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let (books, query) = (&self.books, &self.books.queries[key]);
         let Model { free, slots, settings, .. } = &books.models[model];
         let (mut look, mut wait) = (Time::MAX, None);
-        let (mut found, mut apart, mut hangs, mut has_room) = (None, 0, None, false);
+        let (mut found, mut apart, mut doubtful, mut has_room) = (None, 0, None, false);
         let slow = free.slow.iter().map(|(_, at)| (true, *at));
         for (is_slow, at) in free.fast.iter().map(|at| (false, *at)).chain(slow) {
             if is_slow && found.is_some() {
@@ -315,7 +315,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
                     look = look.min(from);
                 }
                 // Only if no other has room.
-                Fit::Yes if books.may_hang(at, now) => hangs = hangs.or(Some(at)),
+                Fit::Yes if books.is_doubtful(model, at, now) => doubtful = doubtful.or(Some(at)),
                 Fit::Yes if is_slow => match books.waits_for_faster(model, at, query, now) {
                     None => found = Some(at),
                     Some(until) => {
@@ -333,7 +333,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 break;
             }
         }
-        let mut found = found.or(hangs.filter(|_| wait.is_none()));
+        let mut found = found.or(doubtful.filter(|_| wait.is_none()));
         if found.is_none() && wait.is_none() {
             // No instance in service has room, so one that was taken out has a chance to show that it works.
             for at in &free.out {

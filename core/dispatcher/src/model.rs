@@ -105,6 +105,8 @@ pub(crate) struct Model {
     pub(crate) capacity: f64,
     /// The lowest [`Speed::slower`](crate::estimate::Speed::slower) of an instance in service.
     pub(crate) fastest: f32,
+    /// How much slower than that one an instance may be and count as equally fast.
+    pub(crate) same: f32,
     /// Runs that ended since all speeds were compared.
     pub(crate) compared: u32,
     /// Copies that were sent before any run had ended.
@@ -180,7 +182,11 @@ impl Line {
 }
 
 /// Instances within this logarithm of the fastest one count as equally fast.
-const SAME: f32 = 0.05;
+pub(crate) const SAME: f32 = 0.05;
+
+/// The same, that of 1.5, where the jobs that an instance runs best at a time are learned. The fastest of such servers would have
+/// room for nearly every query, and the others, a tenth slower by chance, would get too few to show whether they work.
+pub(crate) const ALIKE: f32 = 0.405;
 
 impl Model {
     pub(crate) fn new(settings: ModelSettings, bounds: BoundsKey) -> Self {
@@ -204,6 +210,7 @@ impl Model {
             slots: 0,
             capacity: 0.0,
             fastest: 0.0,
+            same: SAME,
             compared: 0,
             cold_copies: 0,
             dirty: false,
@@ -213,7 +220,7 @@ impl Model {
 
     /// Whether an instance of this speed counts as one of the fastest.
     pub(crate) fn is_fast(&self, slower: f32) -> bool {
-        slower <= self.fastest + SAME
+        slower <= self.fastest + self.same
     }
 
     /// Lists a free instance.

@@ -10,8 +10,9 @@
 //! the slow one and never past its deadline: the faster instances may hang or serve other models. A job whose rest is
 //! unknown or infinite makes its instance no faster one.
 //!
-//! **An instance with a job older than any run before gets no further job while another has room.** It may hang, and an
-//! instance with several slots would collect queries.
+//! **An instance with a job older than any run before gets no further job while another has room**, unless it answers others
+//! beside it. It may hang, and an instance with several slots would collect queries. The same holds for an instance of which a
+//! model fails, for queries that are sent once: those that may be repeated show whether it works again.
 //!
 //! Rejected: a factor above which an instance is avoided (at 0.7 of the capacity slow instances are needed, at half of it
 //! they are not); the oldest query for the slow instance (it would get the longest run); a copy as soon as a run is late
@@ -147,10 +148,18 @@ impl<P, O> Books<P, O> {
         rests.min_by(f64::total_cmp)
     }
 
-    /// Whether an instance has a job that is older than any run before.
+    /// Whether an instance has a job that is older than any run before, and answers nothing beside it.
     pub(crate) fn may_hang(&self, at: InstanceKey, now: Time) -> bool {
-        let oldest = self.instances[at].jobs.first();
-        oldest.and_then(|job| self.rest_of(&self.jobs[*job], now)).is_some_and(f64::is_infinite)
+        let instance = &self.instances[at];
+        let jobs = instance.jobs.iter().map(|job| &self.jobs[*job]);
+        let mut overdue = jobs.take_while(|job| self.rest_of(job, now).is_some_and(f64::is_infinite));
+        overdue.any(|job| !instance.watch.answers_beside(now, job.began))
+    }
+
+    /// Whether a query should rather run elsewhere: the instance may hang, or the query is sent once and a model fails there.
+    pub(crate) fn is_doubtful(&self, model: ModelKey, at: InstanceKey, now: Time) -> bool {
+        let fails = || self.instances[at].serves.iter().any(|served| served.health.trouble().is_some());
+        self.may_hang(at, now) || (!self.models[model].settings.policy.repeats && fails())
     }
 
     /// Whether a query runs, and each run is older than any before.
@@ -380,7 +389,7 @@ impl Why {
 mod tests {
     use crate::policy::Policy;
     use crate::script::Script;
-    use crate::{InstanceSpec, ModelSettings, StandInPolicy};
+    use crate::{HealthSettings, InstanceSpec, ModelSettings, StandInPolicy};
 
     #[test]
     fn outage_is_that_no_instance_answers_for_whatever_reason() {
@@ -410,6 +419,47 @@ mod tests {
             let reading = script.dispatcher.reading(script.now, script.models[0]).expect("it is known");
             assert_eq!(reading.in_outage, is_out, "{calls}");
         }
+    }
+
+    #[test]
+    fn job_that_hangs_keeps_no_work_from_an_instance_that_answers_others() {
+        for answers in [true, false] {
+            let mut script = Script::new(ModelSettings { policy: Policy::NONE, ..ModelSettings::default() });
+            script.play("+4 +4");
+            let jobs = std::cell::Cell::new(0);
+            // Two queries, which are answered after 20 ms unless their instance hangs.
+            let round = |script: &mut Script, hangs: bool| {
+                let started = script.play("q,d9000 q,d9000");
+                let mut ends = format!("{}", script.now.as_nanos() / 1_000_000 + 20);
+                for start in started.split(", ") {
+                    if !hangs || !start.ends_with("at 0") {
+                        ends += &format!(" a{}", jobs.get());
+                    }
+                    jobs.set(jobs.get() + 1);
+                }
+                script.play(&ends);
+                started.matches("at 0").count()
+            };
+            (0..60).for_each(|_| _ = round(&mut script, false));
+            // One that is never answered.
+            jobs.set(jobs.get() + 1);
+            script.play("q,d9000");
+            let later = (0..20).map(|_| round(&mut script, !answers)).skip(10).sum::<usize>();
+            assert_eq!(later, if answers { 10 } else { 0 });
+        }
+    }
+
+    #[test]
+    fn query_that_is_sent_once_avoids_an_instance_at_which_any_model_fails() {
+        let health = HealthSettings { failures: 1, ..HealthSettings::default() };
+        let mut script = Script::new(ModelSettings { health, ..ModelSettings::default() });
+        let once = ModelSettings { policy: Policy::ONCE, ..ModelSettings::default() };
+        script.models.push(script.dispatcher.add_model(once));
+        assert_eq!(script.play("+4 +4 q fi0 a1"), "First 0 at 0, Retry 0 at 1, Model answers 0");
+        let seen = script.play("10 q,m1 q,m1 q,m1 q,m1");
+        assert_eq!(seen, "First 1 at 1, First 2 at 1, First 3 at 1, First 4 at 1");
+        script.play("-1");
+        assert!(script.play("q,m1").ends_with("at 0"), "there is no other");
     }
 
     #[test]
