@@ -178,7 +178,7 @@ impl Watch {
         }
         if !self.is_down {
             self.falls.rotate_left(1);
-            (self.falls[FALLS - 1], self.is_down) = (now, true);
+            (self.falls[FALLS - 1], self.is_down, self.answers) = (now, true, 0);
         }
         let oldest = self.falls[0];
         let next = if oldest > Time::ZERO && now.since(oldest) < MINUTE {
@@ -255,6 +255,7 @@ mod tests {
     #[test]
     fn trouble_is_named_at_once_then_each_minute_and_its_end_once() {
         let mut watch = Watch::default();
+        (7..10).for_each(|now| watch.answered(at(now), 1.0, 0.5));
         assert_eq!(watch.note(at(10), Condition::Well), None);
         let told: Vec<u64> = (11..140).filter(|now| watch.note(at(*now), SILENT).is_some()).collect();
         assert_eq!(told, [11, 71, 131]);
