@@ -498,7 +498,12 @@ impl<P: Clone, O> Dispatcher<P, O> {
             match step {
                 Step::Wait { until } => return self.look_at(key, until),
                 Step::Want { model, why } => self.want(key, model, why),
-                Step::GiveUp(reject) => self.reply(now, key, Err(reject)),
+                Step::GiveUp(reject) => {
+                    let model = self.books.queries[key].model;
+                    self.reply(now, key, Err(reject));
+                    // Without it the line may be short enough for others to start.
+                    self.touch(model);
+                }
                 Step::GiveOffer => match self.books.queries[key].offer.take() {
                     Some(offer) => self.reply(now, key, Ok(offer)),
                     None => return,

@@ -127,7 +127,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
                     continue;
                 }
                 let query = &self.books.queries[first];
-                if self.books.models[key].batch > 1 && self.books.gives_up(query).0 <= now {
+                let is_lost = || query.is_unanswered() && self.books.gives_up(query).0 <= now;
+                if self.books.models[key].batch > 1 && is_lost() {
                     self.mark(first);
                     at += 1;
                     continue;

@@ -245,6 +245,11 @@ impl<P, O> Query<P, O> {
         (self.payer, self.priority, self.background)
     }
 
+    /// Whether nothing answers it but an attempt that has not begun.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.offer.is_none() && self.attempts.iter().filter(|own| own.is_live()).count() == 1
+    }
+
     pub(crate) fn age(&self, now: Time) -> Duration {
         now.since(self.arrived)
     }
