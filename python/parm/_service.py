@@ -18,6 +18,8 @@ from ._command import ParmError, binary, flags
 
 #: The program of a copy; with `-m` the module would be loaded twice.
 COPY = "import sys; from parm._server import main; main(*sys.argv[1:])"
+#: Ends parm when the pipe is closed that only this Python has: a Python that is killed runs nothing at its end.
+GUARD = "import os, sys; sys.stdin.read(); os.kill(int(sys.argv[1]), 15)"
 
 
 class Service:
@@ -32,9 +34,12 @@ class Service:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(each or os.getcwd() for each in sys.path)}
         with open(self._log, "wb") as log:
             self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
+        guard = [sys.executable, "-ISc", GUARD, str(self._process.pid)]
+        self._guard = subprocess.Popen(guard, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
         atexit.register(self.stop)
         while not os.path.exists(ready):
             if self._process.poll() is not None:
+                self.stop()
                 raise ParmError(self.log().strip())
             time.sleep(0.02)
         with open(ready, encoding="utf-8") as file:
@@ -68,6 +73,8 @@ class Service:
         atexit.unregister(self.stop)
         self._process.terminate()
         self._process.wait()
+        self._guard.kill()
+        self._guard.communicate()
 
     def __enter__(self) -> Service:
         return self

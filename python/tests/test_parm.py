@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 import urllib.request
 import warnings
 
@@ -114,6 +115,26 @@ def test_script_without_a_guard_is_told_so(tmp_path):
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.strip() == "[2]", done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_copies_end_with_a_python_that_is_killed(number, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import parm, time\ndef f(x): return x\nif __name__ == '__main__':\n"
+        "    service = parm.serve(f, http='127.0.0.1:0')\n    print(service.url, flush=True)\n    time.sleep(100)\n"
+    )
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as caller:
+        url = caller.stdout.readline().strip()
+        assert urllib.request.urlopen(f"{url}/v2/models/f").status == 200
+        caller.send_signal(number)
+    for _ in range(300):
+        try:
+            urllib.request.urlopen(f"{url}/v2/models/f").close()
+        except OSError:
+            return
+        time.sleep(0.1)
+    raise AssertionError("parm still listens 30 s after its caller was killed")
 
 
 def test_simulation_is_a_report_with_a_chart():
