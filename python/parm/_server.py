@@ -12,12 +12,14 @@ import json
 import operator
 import pickle
 import runpy
+import sys
 import threading
 import traceback
+import types
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Callable, Iterable
+from typing import Any, Callable, Iterable, Sequence
 
-#: Whether this process is a copy, which must not start copies of its own.
+#: Whether this process is a copy, which must not start copies of its own. The copy's program sets it.
 serving = False
 
 TYPES = {f"{kind}{8 * size}": f"{code}{size}" for kind, code in [("INT", "i"), ("UINT", "u")] for size in (1, 2, 4, 8)}
@@ -32,11 +34,8 @@ def datatype(array: Any) -> str:
 
 def encode(arrays: Iterable[tuple[str, Any]], binary: bool) -> tuple[dict[str, Any], bytes]:
     """The tensors of a request as JSON, and the bytes after it."""
-    import numpy
-
     tensors, rest = [], []
     for name, array in arrays:
-        array = numpy.asarray(array)
         tensor: dict[str, Any] = {"name": name, "datatype": datatype(array), "shape": list(array.shape)}
         if tensor["datatype"] == "BYTES":
             tensor["data"] = [each.decode() if isinstance(each, bytes) else str(each) for each in array.ravel()]
@@ -49,8 +48,8 @@ def encode(arrays: Iterable[tuple[str, Any]], binary: bool) -> tuple[dict[str, A
     return {"inputs": tensors}, b"".join(rest)
 
 
-def decode(body: bytes, length: str | None, key: str = "inputs") -> dict[str, Any]:
-    """The arrays of a request or an answer, by name."""
+def decode(body: bytes, length: str | None, key: str = "inputs") -> tuple[dict[str, Any], dict[str, Any]]:
+    """The JSON of a request or an answer, and its arrays by name."""
     import numpy
 
     split = int(length) if length else len(body)
@@ -66,7 +65,7 @@ def decode(body: bytes, length: str | None, key: str = "inputs") -> dict[str, An
             array = numpy.array(_strings(body[at : at + size]), dtype=object)
         at += size or 0
         arrays[tensor["name"]] = array.reshape(tensor["shape"])
-    return arrays
+    return head, arrays
 
 
 def _strings(body: bytes) -> list[bytes]:
@@ -85,8 +84,31 @@ def find(target: str) -> Callable[..., Any]:
             return pickle.load(file)  # type: ignore[no-any-return]
     place, _, path = target.rpartition(":")
     names = runpy.run_path(place, run_name="__parm__") if place.endswith(".py") else vars(importlib.import_module(place))
-    first, _, rest = path.partition(".")
-    return operator.attrgetter(rest)(names[first]) if rest else names[first]  # type: ignore[no-any-return]
+    try:
+        return operator.attrgetter(path)(types.SimpleNamespace(**names))  # type: ignore[no-any-return]
+    except AttributeError:
+        sys.exit(f"'{path}' is not found when a copy imports {place}: move it above `if __name__ == \"__main__\":`")
+
+
+def parameters(function: Callable[..., Any]) -> list[str]:
+    """The parameters if all can be given by name."""
+    try:
+        found = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some functions in C do not tell
+        return []
+    in_order = any(each.kind in (each.POSITIONAL_ONLY, each.VAR_POSITIONAL) for each in found)
+    return [] if in_order else [each.name for each in found if each.kind != each.VAR_KEYWORD]
+
+
+def named(function: Callable[..., Any], arrays: Sequence[Any]) -> list[tuple[str, Any]]:
+    """The inputs of a call: the names are those of the parameters, where these are known."""
+    names = parameters(function)
+    return list(zip(names if len(names) >= len(arrays) else [f"input{at}" for at in range(len(arrays))], arrays))
+
+
+def described(arrays: Iterable[tuple[str, Any]]) -> list[dict[str, Any]]:
+    """Names, types and shapes, with any number of rows."""
+    return [{"name": name, "datatype": datatype(each), "shape": [-1, *each.shape[1:]]} for name, each in arrays]
 
 
 class Model:
@@ -99,30 +121,19 @@ class Model:
             import numpy
 
             with numpy.load(example) as file:
-                arrays = [file[key] for key in file.files]
-            inputs = [(f"input{at}", array) for at, array in enumerate(arrays)]
-            self.metadata.update(inputs=self.described(inputs), outputs=self.described(self.run(dict(inputs))))
-
-    @staticmethod
-    def described(arrays: Iterable[tuple[str, Any]]) -> list[dict[str, Any]]:
-        """Names, types and shapes, with any number of rows."""
-        return [{"name": name, "datatype": datatype(each), "shape": [-1, *each.shape[1:]]} for name, each in arrays]
+                inputs = named(function, [file[key] for key in file.files])
+            self.metadata.update(inputs=described(inputs), outputs=described(self.run(dict(inputs))))
 
     def run(self, arrays: dict[str, Any]) -> list[tuple[str, Any]]:
         """Calls the function: by the names of its parameters if the request has these, otherwise in order."""
         import numpy
 
         with self.lock:
-            try:
-                by_name = set(arrays) <= set(inspect.signature(self.function).parameters)
-            except (TypeError, ValueError):
-                by_name = False
+            by_name = set(arrays) <= set(parameters(self.function))
             found = self.function(**arrays) if by_name else self.function(*arrays.values())
-        if isinstance(found, dict):
-            return [(name, numpy.asarray(array)) for name, array in found.items()]
-        if isinstance(found, tuple):
-            return [(f"output{at}", numpy.asarray(array)) for at, array in enumerate(found)]
-        return [("output0", numpy.asarray(found))]
+        if not isinstance(found, dict):
+            found = {f"output{at}": each for at, each in enumerate(found if isinstance(found, tuple) else [found])}
+        return [(name, numpy.asarray(array)) for name, array in found.items()]
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -135,7 +146,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path, model = self.path.split("?")[0].rstrip("/"), f"/v2/models/{self.model.name}"
-        if path in ("/v2/health/live", "/v2/health/ready", f"{model}/ready", f"{model}/versions/1/ready"):
+        if path in ("/health", "/v2/health/live", "/v2/health/ready", f"{model}/ready", f"{model}/versions/1/ready"):
             self.say(200, {})
         elif path == "/v2":
             self.say(200, {"name": "parm-python", "version": "1", "extensions": ["binary_tensor_data"]})
@@ -159,8 +170,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.say(404, {"error": f"no route {path}"})
         length = self.headers.get("Inference-Header-Content-Length")
         try:
-            arrays = decode(body, length)
-            asked = json.loads(body[: int(length) if length else None])
+            asked, arrays = decode(body, length)
         except (KeyError, TypeError, ValueError) as error:
             return self.say(400, {"error": f"cannot read the request: {type(error).__name__}: {error}"})
         wanted = asked.get("parameters", {}).get("binary_data_output", False)
@@ -174,7 +184,7 @@ class Handler(BaseHTTPRequestHandler):
         self.say(200, {**named, "outputs": head["inputs"]}, rest)
 
     def say(self, status: int, content: Any, rest: bytes = b"") -> None:
-        """Writes an answer at once."""
+        """Writes an answer."""
         text = json.dumps(content).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/octet-stream" if rest else "application/json")
@@ -183,7 +193,6 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(text) + len(rest)))
         self.end_headers()
         self.wfile.write(text + rest)
-        self.wfile.flush()
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """parm counts requests; a line for each is of no use."""
@@ -191,8 +200,6 @@ class Handler(BaseHTTPRequestHandler):
 
 def main(target: str, port: str, name: str, example: str | None = None) -> None:
     """Serves until it is ended."""
-    global serving
-    serving = True
     Handler.model = Model(find(target), name, example)
     ThreadingHTTPServer.request_queue_size = 128
     ThreadingHTTPServer(("127.0.0.1", int(port)), Handler).serve_forever()

@@ -54,16 +54,41 @@ def test_example_makes_a_model_whose_requests_parm_reads():
         numpy.testing.assert_array_equal(service(ROWS[:1])["sum"], [[6]])
         told = urllib.request.urlopen(f"{service.url}/v2/models/mine").read().decode()
         assert '"twice"' in told and "[-1,4]" in told.replace(" ", "")
-        report = parm.load(service, "mine", rate=50, seconds=1, warm_up=0)
+        assert service(ROWS.astype("f8"))["twice"].dtype == numpy.float32, "cast to the example's type"
+        with pytest.raises(parm.ParmError, match=r"^input 'x' has shape \[1, 5\]"):
+            service(numpy.ones((1, 5)))
+        # No schedule, which a busy machine would miss.
+        report = parm.load(service, "mine", scenario="single-stream", seconds=1, warm_up=0, input=ROWS)
         assert report["sent"] > 0 and not report["failures"], report
         assert "<svg" in report._repr_html_() and "p99" in report._repr_html_()
 
 
-def test_function_without_a_module_needs_cloudpickle():
+class Scaler:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def predict(self, x):
+        return self.factor * x
+
+
+@pytest.mark.parametrize("function", [lambda x: 3 * x, Scaler(3).predict])
+def test_function_that_cannot_be_imported_is_sent_by_cloudpickle(function, monkeypatch):
     pytest.importorskip("cloudpickle")
-    factor = 3
-    with parm.serve(lambda x: factor * x, name="triple", **FREE) as service:
+    with parm.serve(function, **FREE) as service:
         numpy.testing.assert_array_equal(service(ROWS), 3 * ROWS)
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    with pytest.raises(parm.ParmError, match="pip install cloudpickle, or give a plain function of a file"):
+        parm.serve(function, **FREE)
+
+
+async def application(scope, receive, send):
+    pass
+
+
+@pytest.mark.parametrize("target", [None, 3, Scaler(3), application])
+def test_what_cannot_be_served_is_refused_with_what_can(target):
+    with pytest.raises(parm.ParmError, match="cannot serve a .*: give a plain function .*app:app"):
+        parm.serve(target, **FREE)
 
 
 def test_error_of_the_function_reaches_the_caller():
@@ -114,6 +139,21 @@ def test_script_without_a_guard_is_told_so(tmp_path):
         "    with parm.serve(f, http='127.0.0.1:0') as service:\n        print(service(numpy.array([1])))\n"
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.strip() == "[2]", done.stderr
+    script.write_text(
+        "import parm\nif __name__ == '__main__':\n    def f(x): return x\n    parm.serve(f, http='127.0.0.1:0').stop()\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert done.returncode != 0 and "'f' is not found when a copy imports" in done.stderr, done.stderr
+
+
+def test_script_without_a_file_is_sent_by_cloudpickle():
+    pytest.importorskip("cloudpickle")
+    script = (
+        "import numpy, parm\ndef f(x): return x + 1\n"
+        "with parm.serve(f, http='127.0.0.1:0') as service: print(service(numpy.array([1])))\n"
+    )
+    done = subprocess.run([sys.executable], input=script, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.strip() == "[2]", done.stderr
 
 
@@ -171,7 +211,7 @@ def test_arrays_pass_unchanged(type_, binary):
     array = numpy.arange(6).reshape(2, 3).astype(type_)
     head, rest = _server.encode([("x", array)], binary)
     text = json.dumps(head).encode()
-    read = _server.decode(text + rest, str(len(text)))["x"]
+    read = _server.decode(text + rest, str(len(text)))[1]["x"]
     numpy.testing.assert_array_equal(read, array)
     assert read.dtype == array.dtype and read.shape == array.shape
 
@@ -181,5 +221,5 @@ def test_strings_in_both_forms_are_read():
     head, rest = _server.encode([("x", array)], True)
     assert head["inputs"][0]["data"] == ["a", "é"] and rest == b""
     body = b'{"inputs": [{"name": "x", "datatype": "BYTES", "shape": [2], "parameters": {"binary_data_size": 11}}]}'
-    read = _server.decode(body + b"\x01\0\0\0a\x02\0\0\0\xc3\xa9", str(len(body)))["x"]
+    read = _server.decode(body + b"\x01\0\0\0a\x02\0\0\0\xc3\xa9", str(len(body)))[1]["x"]
     assert list(read) == [b"a", "é".encode()]
