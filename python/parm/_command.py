@@ -12,7 +12,11 @@ from typing import Any
 
 
 class ParmError(RuntimeError):
-    """`parm` could not do what was asked. The message is that of the program."""
+    """`parm` could not do what was asked. The message is that of the program; `report` is that of a run that failed."""
+
+    def __init__(self, message: str, report: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.report = report
 
 
 def binary() -> str:
@@ -38,10 +42,11 @@ def flags(options: dict[str, Any]) -> list[str]:
     return words
 
 
-def report(words: list[str]) -> dict[str, Any]:
-    """Runs a command and reads its JSON. A run that is invalid, or misses a threshold, has a report too, which says so."""
+def report(words: list[str]) -> tuple[dict[str, Any], str]:
+    """Runs a command, and returns its JSON and what it said besides."""
     done = subprocess.run([binary(), *words, "--output=json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        return dict(json.loads(done.stdout))
-    except ValueError:
-        raise ParmError(done.stderr.strip() or f"parm {words[0]} ended with status {done.returncode}") from None
+    told = json.loads(done.stdout) if done.stdout else None
+    if told is None or done.returncode:
+        # A run that is invalid, or misses a threshold, has a report too.
+        raise ParmError(done.stderr.strip() or f"parm {words[0]} ended with status {done.returncode}", told)
+    return told, done.stderr

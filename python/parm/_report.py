@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import html
-from typing import Any, Iterable, Optional, Tuple
-
-Bars = Iterable[Tuple[str, Optional[float]]]
+from typing import Any
 
 
 class Report(dict):  # type: ignore[type-arg]
     """The JSON of a command. In a notebook its last expression is drawn: `_repr_html_` makes the chart."""
 
-    def __init__(self, content: dict[str, Any], title: str, bars: Bars, svg: str | None = None) -> None:
+    def __init__(self, content: dict[str, Any], title: str, bars: list[tuple[str, Any]], svg: str | None = None) -> None:
         super().__init__(content)
-        self._title, self._bars, self._svg = title, list(bars), svg
+        self._title, self._bars, self._svg = title, bars, svg
 
     def _repr_html_(self) -> str:
         return f"<figure><figcaption>{html.escape(self._title)}</figcaption>{self.svg()}</figure>"

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import sys
 import tempfile
 from typing import Any
 
 from ._command import ParmError, flags, report
 from ._report import Report
+from ._service import Service
 
 
 def load(url: Any, model: str, **options: Any) -> Report:
     """Sends load to a server and reports its latencies (`parm load`). `url` is an address or what `serve` gave.
 
     Further keywords are flags: `rate=50, seconds=10, require=["p99.9<=50ms"]`. `input` may be an array of rows.
-    The key `validity` says whether the run tested what it was meant to.
+    A run that is invalid, or misses a threshold of `require`, raises a ParmError, whose `report` has the figures.
     """
+    if isinstance(url, Service) and url._name and not url._example:
+        raise ParmError("the model's shapes are unknown: serve it with parm.serve(function, example=rows)")
     with tempfile.TemporaryDirectory() as folder:
         if "input" in options and not isinstance(options["input"], (str, os.PathLike, list, tuple)):
             options["input"] = _saved(options["input"], folder, "rows")
-        told = report(["load", str(getattr(url, "url", url)), "--model", model, "--quiet", *flags(options)])
+        told, _ = report(["load", str(getattr(url, "url", url)), "--model", model, "--quiet", *flags(options)])
     bars = [(f"p{100 * each['share']:g}", each.get("ms")) for each in told.get("latency", [])]
     return Report(told, f"{model}: {told['answered_per_second']:.0f} requests answered per second", bars)
 
@@ -28,9 +32,10 @@ def load(url: Any, model: str, **options: Any) -> Report:
 def simulate(**options: Any) -> Report:
     """Simulates policies under load and faults in virtual time (`parm simulate`).
 
-    Keywords are flags: `scenario="AB", load=[0.5, 0.85], policy=["equal", "hedge"], queries=100_000`.
+    Keywords are flags: `scenario="AB", load=[0.5, 0.85], policy=["equal", "hedge"], queries=100_000`. A run has 20,000
+    queries by default, so that a notebook does not wait for the million of the program.
     """
-    told = report(["simulate", *flags(options)])
+    told, _ = report(["simulate", *flags({"queries": 20_000, **options})])
     bars = []
     for row in told["rows"]:
         name = f"{row['policy']}, {row['scenario']} {row['load']:g}"
@@ -40,7 +45,7 @@ def simulate(**options: Any) -> Report:
 
 def demo(**options: Any) -> Report:
     """Compares policies on this machine, with slow and frozen instances (`parm demo`): `seconds=20`."""
-    told = report(["demo", *flags(options)])
+    told, _ = report(["demo", *flags(options)])
     bars = []
     for row in told["policies"]:
         bars += [(f"{row['policy']}: p50", row["p50_ms"]), ("p99", row["p99_ms"]), ("p99.9", row["p999_ms"])]
@@ -52,7 +57,8 @@ def stand_in(model: Any, rows: Any, *, name: str = "model", labels: Any = None, 
 
     `model` is a torch module, a fitted estimator of scikit-learn, an ONNX model or file, or a name in the repository.
     `rows` is an array of inputs, or a list with one for each input; a few hundred rows are better than 24, the least.
-    `parm serve --models models --policy stand-in` serves the result; `models="folder"` is another repository.
+    `parm serve --models models --policy stand-in` serves the result; `models="folder"` is another repository. The key
+    `advice` says what was made, or, if `chosen` is None, what to do instead.
     """
     inputs = list(rows) if isinstance(rows, (list, tuple)) else [rows]
     with tempfile.TemporaryDirectory() as folder:
@@ -62,12 +68,10 @@ def stand_in(model: Any, rows: Any, *, name: str = "model", labels: Any = None, 
         files = [_saved(array, folder, f"array{at}") for at, array in enumerate(arrays)]
         picture = os.path.join(folder, "picture.svg")
         words += ["--data", "npy:" + ",".join(files), "--picture", picture, "--runs", os.path.join(folder, "runs")]
-        told = report(words + flags(options))
-        with open(picture, encoding="utf-8") as file:
-            svg = file.read()
-    chosen = told.get("chosen")
-    title = f"{name}: {chosen} is its stand-in" if chosen else f"{name}: no candidate is good enough"
-    return Report(told, title, [], svg)
+        told, said = report(words + flags(options))
+        svg = pathlib.Path(picture).read_text("utf-8")
+    advice = said.rpartition(picture)[2].strip()
+    return Report({**told, "advice": advice}, f"{name}: {advice}", [], svg)
 
 
 def _saved(array: Any, folder: str, name: str) -> str:
@@ -85,8 +89,7 @@ def _exported(model: Any, inputs: list[Any], path: str) -> str:
     if isinstance(model, (str, os.PathLike)):
         return os.fspath(model)
     if hasattr(model, "SerializeToString"):
-        with open(path, "wb") as file:
-            file.write(model.SerializeToString())
+        pathlib.Path(path).write_bytes(model.SerializeToString())
     elif "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module):
         torch = sys.modules["torch"]
         sample = tuple(torch.as_tensor(array)[:2] for array in inputs)
@@ -104,11 +107,7 @@ def _exported(model: Any, inputs: list[Any], path: str) -> str:
 
         options = {id(model): {"zipmap": False}} if hasattr(model, "predict_proba") else None
         written = to_onnx(model, numpy.asarray(inputs[0])[:1].astype("float32"), options=options)
-        with open(path, "wb") as file:
-            file.write(written.SerializeToString())
+        pathlib.Path(path).write_bytes(written.SerializeToString())
     else:
-        raise ParmError(
-            f"cannot export a {type(model).__name__}: give a torch module, an estimator of scikit-learn, an ONNX model, or "
-            "the path of an ONNX file"
-        )
+        raise ParmError(f"cannot export a {type(model).__name__}: give an estimator, a torch module, an ONNX model or file")
     return path

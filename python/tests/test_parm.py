@@ -61,6 +61,16 @@ def test_example_makes_a_model_whose_requests_parm_reads():
         report = parm.load(service, "mine", scenario="single-stream", seconds=1, warm_up=0, input=ROWS)
         assert report["sent"] > 0 and not report["failures"], report
         assert "<svg" in report._repr_html_() and "p99" in report._repr_html_()
+        with pytest.raises(parm.ParmError, match="p50<=0.001ms|invalid") as raised:
+            parm.load(service, "mine", rate=50, seconds=1, warm_up=0, require=["p50<=0.001ms"])
+        assert raised.value.report["sent"] > 0
+
+
+def test_load_on_unknown_shapes_is_refused_before_it_is_sent():
+    with parm.serve(scaled, replicas=1, **FREE) as service:
+        for options in [{}, {"input": ROWS}]:
+            with pytest.raises(parm.ParmError, match="shapes are unknown.*example=rows"):
+                parm.load(service, "scaled", **options)
 
 
 class Scaler:
@@ -199,6 +209,7 @@ def test_stand_in_of_a_fitted_estimator(tmp_path):
     model = network.MLPClassifier((256, 256), max_iter=20, random_state=1).fit(rows, labels)
     report = parm.stand_in(model, rows, name="signs", models=str(tmp_path / "models"), measure=1, cost=0.9)
     assert (report["candidates"] or report["refused"]) and "<svg" in report._repr_html_()
+    assert ("hedge" in report["advice"]) == (report["chosen"] is None), report
     if report["chosen"]:
         assert (tmp_path / "models" / "signs" / "parm.toml").exists()
 
