@@ -85,8 +85,6 @@ impl Settings {
         if settings.frontend.kubernetes.server.is_none() && named.into_iter().any(is_service) {
             settings.frontend.kubernetes.server = crate::environment::kubernetes();
         }
-        let crashes = &mut settings.frontend.recording.crash_folder;
-        *crashes = crashes.take().or_else(|| Some(crate::environment::temporary()));
         // A model repository also holds the bundles.
         if settings.frontend.bundles.is_none() {
             settings.frontend.bundles = settings.backend.models.clone();

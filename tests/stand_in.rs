@@ -57,10 +57,6 @@ async fn stand_ins_answer_when_a_worker_is_stopped() {
     let arguments = [&["--stand-in", "small"][..], &only].concat();
     let frontend = Parm::frontend(&workers.iter().collect::<Vec<_>>(), &arguments);
     frontend.until("all instances joined", |parm| parm.metric("parm_instances", &["state=\"ready\""]) == 3.0);
-    let told =
-        |rows: &str| frontend.metric("parm_stand_in_cost", &["model=\"big\"", &format!("rows=\"{rows}\"")]);
-    assert!(told("1") > 0.0 && told("1") < 0.5, "workers measured it: {}", told("1"));
-    assert!(told("8") < 4.0 * told("1"), "eight rows take as long as one here: {}", told("8"));
     for url in [format!("http://{}", frontend.http), format!("grpc://{}", frontend.grpc)] {
         let through = connect(url);
         workers[0].signal("STOP");

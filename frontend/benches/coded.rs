@@ -173,7 +173,6 @@ async fn frontend(way: Way) -> Frontend {
     let stands_in = way.policy == PolicyKind::StandIn;
     if stands_in {
         config.dispatch.stand_in.model = Some(STAND_IN.into());
-        config.dispatch.stand_in.cost = parm_settings::Factor::percent(25);
     }
     let frontend = Frontend::start(config, Arc::new(Wire::default()), Timers::Precise).unwrap();
     let answer = Tensor::from_f32([1, 10].as_slice(), &[0.1; 10]).unwrap();

@@ -206,13 +206,6 @@ impl Default for Instances {
     }
 }
 
-impl Config {
-    /// The settings of a model's pool.
-    pub fn pool(&self, model: &str) -> &PoolSettings {
-        self.models.get(model).unwrap_or(&self.dispatch)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

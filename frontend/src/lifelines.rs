@@ -12,23 +12,14 @@
 //! because it may have left inconsistent state.
 
 use std::future::Future;
-use std::sync::Arc;
 use std::thread;
 
-use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-/// All lines of one frontend.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Lifelines(Arc<Broken>);
-
-#[derive(Debug)]
-struct Broken {
-    first: watch::Sender<Option<&'static str>>,
-    /// Details of the unwinding panic, for the log.
-    told: Mutex<Option<String>>,
-}
+/// All lines of one frontend, and the first that broke.
+#[derive(Clone, Debug)]
+pub(crate) struct Lifelines(watch::Sender<Option<&'static str>>);
 
 /// Breaks its line if it is dropped by a panic.
 pub(crate) struct Line<'a> {
@@ -40,11 +31,6 @@ impl Lifelines {
     /// Returns a guard that breaks if a panic unwinds through it.
     pub(crate) fn hold(&self, part: &'static str) -> Line<'_> {
         Line { lines: self, part }
-    }
-
-    /// Adds details to the panic that is about to unwind through a line.
-    pub(crate) fn explain(&self, what: String) {
-        *self.0.told.lock() = Some(what);
     }
 
     /// Spawns a task that must not panic.
@@ -63,7 +49,7 @@ impl Lifelines {
 
     /// Waits until a line breaks, and returns its part.
     pub(crate) async fn broken(&self) -> &'static str {
-        let mut broken = self.0.first.subscribe();
+        let mut broken = self.0.subscribe();
         let part = broken.wait_for(Option::is_some).await.map(|part| *part);
         match part {
             Ok(Some(part)) => part,
@@ -79,15 +65,8 @@ impl Drop for Line<'_> {
             return;
         }
         let part = self.part;
-        match self.lines.0.told.lock().take() {
-            Some(what) => {
-                tracing::error!(code = %parm_protocol::StableCode::FrontendPanicked, %part, %what, "panicked: this frontend cannot continue: please report this bug")
-            }
-            None => {
-                tracing::error!(code = %parm_protocol::StableCode::FrontendPanicked, %part, "panicked: this frontend cannot continue: please report the message above")
-            }
-        }
-        self.lines.0.first.send_if_modified(|broken| {
+        tracing::error!(code = %parm_protocol::StableCode::FrontendPanicked, %part, "panicked: this frontend cannot continue: please report the message above");
+        self.lines.0.send_if_modified(|broken| {
             let first = broken.is_none();
             broken.get_or_insert(part);
             first
@@ -95,9 +74,9 @@ impl Drop for Line<'_> {
     }
 }
 
-impl Default for Broken {
+impl Default for Lifelines {
     fn default() -> Self {
-        Self { first: watch::channel(None).0, told: Mutex::default() }
+        Self(watch::Sender::new(None))
     }
 }
 

@@ -3,7 +3,7 @@
 //! The bursts of budgets are constants outside of tests: no operator has a reason to choose them, so files and changes at run time
 //! reject their names, and [`PoolSettings::with_constants_of`] carries them from settings to settings.
 
-use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
+use std::num::{NonZeroU8, NonZeroU32};
 use std::time::Duration;
 
 use parm_durations::{Millis, Whole};
@@ -33,8 +33,6 @@ pub struct PoolSettings {
     pub queue_limit: NonZeroU32,
     /// Priority of a query that has none: 1 is served first, 255 last. It counts within a share. Default 128.
     pub default_priority: NonZeroU8,
-    /// Weight of the model for weighted fair queueing, if it is in no share. Other models use what it leaves. Default 1.
-    pub weight: NonZeroU16,
     /// Batching of queries.
     pub batch: BatchSettings,
     /// Attempts for a query when instances fail, the first included. Default 3.
@@ -80,7 +78,6 @@ impl Default for PoolSettings {
             placement: Placement::default(),
             queue_limit: const { NonZeroU32::new(1024).unwrap() },
             default_priority: const { NonZeroU8::new(128).unwrap() },
-            weight: NonZeroU16::MIN,
             batch: BatchSettings::default(),
             max_attempts: const { NonZeroU8::new(3).unwrap() },
             retry: Retries::SETTINGS,

@@ -16,6 +16,8 @@ const REMOVED: &[(&str, &str)] = &[
     ("coding.detection", "stand-ins find wrong answers at no extra work"),
     ("coding.grace.of", "measured run times decide when a query is late"),
     ("coding.unsure", "a copy starts when it pays"),
+    ("weight", "only shares have weights: list the model in one"),
+    ("stand_in.cost", "it is measured"),
     ("stand_in.spare", "early stand-ins were a quarter more work"),
     ("stand_in.late", "without stand-ins of late queries, policy hedge does the same"),
     ("stand_in.late_budget", "stand_in.bound limits the answers, and so the runs"),

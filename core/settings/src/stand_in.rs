@@ -12,8 +12,6 @@ pub struct StandInSettings {
     /// Name of the stand-in. Its tensors are those of the deployed model. Default: the cheapest of the bundle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Time of a job of one row as a share of a query's, until it is measured. Default 0.5.
-    pub cost: Factor,
     /// Age of a late query, in medians of the usual time. Its stand-in's answer is given from then on. Default 1.15.
     // A query that waits for an instance is late as soon as it is clear that it will be.
     pub late_factor: Factor,
@@ -60,7 +58,6 @@ impl Default for StandInSettings {
     fn default() -> Self {
         Self {
             model: None,
-            cost: Factor::percent(50),
             late_factor: Factor::percent(115),
             bound: Fraction::percent(5),
             hedge: true,

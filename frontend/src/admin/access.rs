@@ -2,14 +2,18 @@
 
 use std::sync::LazyLock;
 
-use axum::Router;
+use axum::extract::State;
 use axum::handler::Handler;
 use axum::http::Method;
 use axum::routing::{MethodFilter, on};
+use axum::{Json, Router};
+use parm_shares::Account;
 use parm_transport::keys::{Access, Route};
+use serde_json::{Value, json};
 
-use super::{instances, page, queries, recording, settings, shares, stream};
+use super::{instances, page, queries, recording, settings, stream};
 use crate::serve::Frontend;
+use crate::serve::reading::Payer;
 
 const GET: Method = Method::GET;
 const POST: Method = Method::POST;
@@ -65,11 +69,29 @@ pub(super) fn api() -> Routes {
         .on(GET, "/admin/v1/queries", Access::Read, queries::list)
         .on(GET, "/admin/v1/queries/{id}", Access::Read, queries::show)
         .on(GET, "/admin/v1/recording", Access::Read, recording::stream)
-        .on(GET, "/admin/v1/shares", Access::Read, shares::show)
+        .on(GET, "/admin/v1/shares", Access::Read, shares)
         .on(GET, "/admin/v1/stream", Access::Read, stream::watch)
         .on(GET, "/admin/v1/settings", Access::Read, settings::show)
         .on(PATCH, "/admin/v1/settings", Access::Control, settings::change)
         .on(GET, "/admin/v1/settings/{model}", Access::Read, settings::show_model)
         .on(PATCH, "/admin/v1/settings/{model}", Access::Control, settings::change_model)
         .on(DELETE, "/admin/v1/settings/{model}", Access::Control, settings::forget_model)
+}
+
+/// Lists configured shares, and own shares of models that used time.
+async fn shares(State(frontend): State<Frontend>) -> Json<Value> {
+    let accounts = frontend.core.driver.shared();
+    let share = |(_, [share, model], account): &(Payer, [String; 2], Account)| {
+        json!({
+            "share": (!share.is_empty()).then_some(share),
+            "model": (!model.is_empty()).then_some(model),
+            "weight": account.terms.weight,
+            "reserved": account.terms.reserved,
+            "used_s": account.used,
+            "entitled_s": account.entitled,
+            "waiting": account.waiting,
+            "running": account.running,
+        })
+    };
+    Json(Value::Array(accounts.iter().map(share).collect()))
 }

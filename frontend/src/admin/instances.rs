@@ -122,18 +122,14 @@ pub(super) async fn order(
 ) -> Result<(StatusCode, Json<Entry>), Refusal> {
     let Path((number, order)) = path?;
     let member = frontend.fleet.member(number)?;
-    member.wishes(match order {
-        Order::Drain => Wish::Drain,
-        Order::Undrain => Wish::Serve,
-        Order::Eject => Wish::Eject,
-    });
+    let (wish, kind) = match order {
+        Order::Drain => (Wish::Drain, Kind::Draining),
+        Order::Undrain => (Wish::Serve, Kind::Returned),
+        Order::Eject => (Wish::Eject, Kind::Ejected),
+    };
+    member.wishes(wish);
     let by = caller.name();
     tracing::info!(instance = %member.name, ?order, by = by.as_deref().unwrap_or("-"), "instance received an order");
-    let kind = match order {
-        Order::Drain => Kind::Draining,
-        Order::Undrain => Kind::Returned,
-        Order::Eject => Kind::Ejected,
-    };
     let text = "by order".to_owned();
     frontend.core.driver.tell(kind, Happening { instance: Some(number), model: None, text, by });
     Ok((StatusCode::ACCEPTED, Json(entry(&frontend, &member))))

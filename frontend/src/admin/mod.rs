@@ -3,45 +3,46 @@
 //! It is off unless configured, and listens on an address of its own, so that a firewall can keep clients away from it.
 
 mod access;
-mod auth;
-mod body;
-mod change;
-mod differences;
-mod files;
+mod changes;
+mod guard;
 mod instances;
-mod origin;
 mod page;
 mod queries;
 mod recording;
 mod refusal;
 mod settings;
-mod shares;
 mod stream;
 
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::DefaultBodyLimit;
+use axum::body::Body;
+use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::HeaderValue;
 use axum::http::header::CACHE_CONTROL;
 use axum::middleware::{from_fn_with_state, map_request, map_response};
 use axum::response::Response;
 use axum::{Extension, Router};
+use futures::StreamExt;
+use futures::stream::unfold;
 use parm_transport::client::Token;
 use parm_transport::keys::Keys;
 use parm_transport::listening::{ConnectionLimits, Listener, OPERATOR_CONNECTIONS, Room, Station};
 use parm_transport::tls::{Spoken, Tls};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
 
-pub use self::access::ROUTES;
-use self::auth::Gate;
-pub use self::differences::{Difference, differences};
-use self::files::FollowedFiles;
+use self::guard::Gate;
+use self::stream::FollowedFiles;
 use crate::error::Error;
 use crate::serve::Frontend;
+
+pub use self::access::ROUTES;
+pub use self::changes::{Difference, differences};
 
 /// Settings and lists are small; a larger body is a mistake.
 const MAX_BODY: usize = 1 << 20;
@@ -131,14 +132,14 @@ impl Api {
         let api = access::api()
             .router
             .layer(map_response(uncached))
-            .layer(map_request(body::in_time))
+            .layer(map_request(in_time))
             .layer(Extension(files));
         let api = api.layer(DefaultBodyLimit::max(MAX_BODY));
         access::pages()
             .router
             .merge(api)
-            .layer(from_fn_with_state(gate, auth::check))
-            .layer(from_fn_with_state(hosts, origin::check))
+            .layer(from_fn_with_state(gate, guard::check_key))
+            .layer(from_fn_with_state(hosts, guard::check_origin))
             .with_state(self.frontend)
     }
 }
@@ -159,4 +160,25 @@ impl Bound {
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) {
         self.station.serve(self.router, shutdown).await;
     }
+}
+
+/// Time for a whole body to arrive.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Wraps the request's body so that it fails once it takes too long: a body that never ends must not hold its connection.
+async fn in_time(request: Request) -> Request {
+    request.map(|body| {
+        let parts = Some((body.into_data_stream(), Box::pin(sleep(LIMIT))));
+        Body::from_stream(unfold(parts, |parts| async {
+            let (mut data, mut due) = parts?;
+            tokio::select! {
+                part = data.next() => Some((part?.map_err(io::Error::other), Some((data, due)))),
+                () = &mut due => Some((Err(late()), None)),
+            }
+        }))
+    })
+}
+
+fn late() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, format!("request body timed out after {LIMIT:?}: send it faster"))
 }

@@ -13,7 +13,7 @@ use parm_transport::keys::Caller;
 use schemars::schema_for;
 use serde_json::{Map, Value, json};
 
-use super::change;
+use super::changes::tell;
 use super::refusal::Refusal;
 use crate::error::Error;
 use crate::serve::{Frontend, PoolSettingsByModel};
@@ -31,13 +31,10 @@ pub(super) async fn change(
     patch: Result<Json<Value>, JsonRejection>,
 ) -> Result<Json<Value>, Refusal> {
     let Json(patch) = patch?;
-    let mut before = PoolSettings::default();
-    let settings = frontend.core.change_settings(None, |settings| {
-        let next = patched(&settings.default, &patch)?;
-        before = std::mem::replace(&mut settings.default, next);
+    let settings = changed(&frontend, &caller, (None, None), |settings| {
+        settings.default = patched(&settings.default, &patch)?;
         Ok(())
     })?;
-    change::tell(&frontend, None, &before, &settings.default, &caller);
     Ok(Json(shown(&frontend, &settings)))
 }
 
@@ -59,14 +56,11 @@ pub(super) async fn change_model(
 ) -> Result<Json<Value>, Refusal> {
     let (Path(model), Json(patch)) = (model?, patch?);
     known(&frontend, &model)?;
-    let mut before = PoolSettings::default();
-    let settings = frontend.core.change_settings(Some(&model), |settings| {
-        before = settings.of(&model).clone();
-        let own = patched(&before, &patch)?;
+    let settings = changed(&frontend, &caller, (Some(&model), Some(&model)), |settings| {
+        let own = patched(settings.of(&model), &patch)?;
         settings.models.insert(model.clone(), own);
         Ok(())
     })?;
-    change::tell(&frontend, Some(&model), &before, settings.of(&model), &caller);
     Ok(Json(shown_of(&frontend, &model, &settings)))
 }
 
@@ -78,13 +72,32 @@ pub(super) async fn forget_model(
 ) -> Result<Json<Value>, Refusal> {
     let Path(model) = model?;
     known(&frontend, &model)?;
-    let mut before = PoolSettings::default();
-    let settings = frontend.core.change_settings(None, |settings| {
-        before = settings.models.remove(&model).unwrap_or_else(|| settings.default.clone());
+    let settings = changed(&frontend, &caller, (Some(&model), None), |settings| {
+        settings.models.remove(&model);
         Ok(())
     })?;
-    change::tell(&frontend, Some(&model), &before, settings.of(&model), &caller);
     Ok(Json(shown_of(&frontend, &model, &settings)))
+}
+
+/// Changes the settings of a model, or the default ones, and reports the change. `checked` is the model that must be able to
+/// follow, or all that have no settings of their own.
+fn changed(
+    frontend: &Frontend,
+    caller: &Caller,
+    (model, checked): (Option<&str>, Option<&str>),
+    change: impl FnOnce(&mut PoolSettingsByModel) -> Result<(), Error>,
+) -> Result<PoolSettingsByModel, Error> {
+    let of = |settings: &PoolSettingsByModel| match model {
+        Some(model) => settings.of(model).clone(),
+        None => settings.default.clone(),
+    };
+    let mut before = PoolSettings::default();
+    let settings = frontend.core.change_settings(checked, |settings| {
+        before = of(settings);
+        change(settings)
+    })?;
+    tell(frontend, model, &before, &of(&settings), caller);
+    Ok(settings)
 }
 
 fn known(frontend: &Frontend, model: &str) -> Result<(), Error> {

@@ -5,11 +5,54 @@
 //! cannot write at all (full disk, missing folder), the capture ends with one line in the log and serving goes on.
 //! Answers by anything but the deployed model are omitted; only their inputs are kept.
 //!
-//! The format is that of `parm_captures`. Reading order: `config`, `sampler` (selects requests), `writer` (the thread).
+//! The format is that of `parm_captures`.
 
-mod config;
 mod sampler;
-mod writer;
 
-pub use config::Config;
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use parm_durations::{PositiveSeconds, Whole};
+use parm_settings::Fraction;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 pub(crate) use sampler::Sampler;
+
+/// Captures of queries and answers, from which stand-ins are made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Folder for the inputs of live requests and the answers of the deployed model. It holds the data of clients: restrict
+    /// its permissions. Each frontend needs its own. Default: none, no captures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub folder: Option<PathBuf>,
+    /// Share of the requests that is captured. Default 0.01.
+    pub share: Fraction,
+    /// Largest size of the folder; the oldest captures are removed first. Default 1024.
+    #[serde(with = "Whole::<1, 1_000_000_000>")]
+    pub max_mb: NonZeroU64,
+    /// Age at which captures are removed. Default 604800: a week.
+    #[serde(rename = "max_age_s", with = "PositiveSeconds")]
+    pub max_age: Duration,
+    /// Requests that may wait to be written; more are dropped and counted. A sample may lose some.
+    #[serde(skip)]
+    pub buffer: NonZeroUsize,
+    /// Megabytes that these requests may hold: little next to `server.max_bytes_in_flight`.
+    #[serde(skip)]
+    pub buffer_mb: NonZeroUsize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            folder: None,
+            share: Fraction::percent(1),
+            max_mb: const { NonZeroU64::new(1024).unwrap() },
+            max_age: Duration::from_secs(7 * 24 * 3600),
+            buffer: const { NonZeroUsize::new(256).unwrap() },
+            buffer_mb: const { NonZeroUsize::new(64).unwrap() },
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parm_captures::{Folder, Keep, Limits, Record, Source};
@@ -9,7 +10,6 @@ use parm_protocol::NamedTensor;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Config;
-use super::writer::{self, Sample, Told};
 use crate::error::Error;
 use crate::metrics::Captured;
 use crate::serve::Outcome;
@@ -43,7 +43,7 @@ impl Sampler {
     fn over(keep: Box<dyn Keep>, config: &Config, counted: Captured) -> std::io::Result<Self> {
         let (samples, told) = mpsc::channel(config.buffer.get());
         let (waiting, ended) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
-        writer::start(keep, told, (waiting.clone(), ended.clone()), counted.clone())?;
+        start(keep, told, (waiting.clone(), ended.clone()), counted.clone())?;
         let most = config.buffer_mb.get().saturating_mul(1 << 20);
         let share = config.share.get();
         Ok(Self { share, drawn: AtomicU64::new(0), samples, waiting, most, ended, counted })
@@ -72,7 +72,7 @@ impl Sampler {
         let bytes = inputs.iter().chain(outputs).map(|named| named.tensor.data().len()).sum();
         if self.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes > self.most {
             self.waiting.fetch_sub(bytes, Ordering::Relaxed);
-            self.counted.dropped();
+            self.counted.dropped.inc();
             return;
         }
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -80,7 +80,7 @@ impl Sampler {
             Record { unix_ms: unix.as_millis() as u64, inputs: inputs.to_vec(), outputs: outputs.to_vec() };
         if self.samples.try_send(Told::Sample(Sample { source, record, bytes })).is_err() {
             self.waiting.fetch_sub(bytes, Ordering::Relaxed);
-            self.counted.dropped();
+            self.counted.dropped.inc();
         }
     }
 
@@ -92,6 +92,69 @@ impl Sampler {
             let _ = written.await;
         }
     }
+}
+
+/// A request to write.
+struct Sample {
+    source: Source,
+    record: Record,
+    /// Bytes that it holds while it waits.
+    bytes: usize,
+}
+
+/// Messages to the thread.
+enum Told {
+    Sample(Sample),
+    /// A request to confirm that everything before it is written.
+    Settle(oneshot::Sender<()>),
+}
+
+/// Marks the capture as ended, also if the thread panics.
+struct Ended(Arc<AtomicBool>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Starts the thread. It ends when all senders are gone, and when it cannot write.
+fn start(
+    mut keep: Box<dyn Keep>,
+    mut told: mpsc::Receiver<Told>,
+    (waiting, ended): (Arc<AtomicUsize>, Arc<AtomicBool>),
+    counted: Captured,
+) -> std::io::Result<()> {
+    let write = move || {
+        let ended = Ended(ended);
+        while let Some(told) = told.blocking_recv() {
+            let Sample { source, record, bytes } = match told {
+                Told::Sample(sample) => sample,
+                Told::Settle(written) => {
+                    // The receiver may be gone.
+                    let _ = written.send(());
+                    continue;
+                }
+            };
+            let kept = if ended.0.load(Ordering::Relaxed) { Ok(false) } else { keep.keep(&source, &record) };
+            waiting.fetch_sub(bytes, Ordering::Relaxed);
+            match kept {
+                Ok(true) => counted.kept.inc(),
+                Ok(false) => counted.dropped.inc(),
+                Err(error) => {
+                    counted.failed.inc();
+                    tracing::error!(
+                        code = %parm_protocol::StableCode::CaptureStopped,
+                        %error,
+                        "query capture stopped; serving goes on: free disk space or set another folder, and restart"
+                    );
+                    // Later samples are received and dropped.
+                    ended.0.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+    };
+    thread::Builder::new().name("capture".into()).spawn(write).map(drop)
 }
 
 #[cfg(test)]

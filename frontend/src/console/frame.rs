@@ -1,14 +1,15 @@
 //! One frame per second: the difference between two moments and the state at the later one.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::histogram::between;
-use super::moment::{Moment, OfInstance, OfPool};
-use super::sums::{REJECTIONS, ROLES, Totals};
-use crate::discovery::{MemberState, View};
-use crate::serve::reading::{Condition, GroupsReading, InstanceReading};
+use super::sums::{REJECTIONS, ROLES, Tail, Totals, between};
+use crate::discovery::{Member, MemberState, View};
+use crate::serve::reading::{GroupsReading, InstanceId, InstanceReading, ModelReading, Time};
+use crate::serve::{Frontend, Pool, conditions};
 
 /// A frame. Its fields are documented in `page/CONTRACT.md`.
 #[derive(Serialize)]
@@ -42,14 +43,7 @@ struct ModelFrame {
     agreement: Option<f64>,
     withheld: bool,
     outage: bool,
-    groups: Option<Groups>,
-}
-
-#[derive(Serialize)]
-struct Groups {
-    /// Members expected, members joined, microseconds since the first.
-    open: Vec<(u8, u8, u64)>,
-    made: Vec<(u8, u32)>,
+    groups: Option<GroupsReading>,
 }
 
 /// A row, in the order of [`COLUMNS`].
@@ -90,15 +84,15 @@ pub(super) const COLUMNS: [&str; 15] = [
     "slower",
 ];
 
-/// States of instances, by their numbers in rows.
+/// States of instances, in the order of [`MemberState`].
 pub(super) const STATES: [&str; 5] = ["connecting", "ready", "draining", "ejected", "refused"];
 
 /// What is wrong with instances, by the numbers in rows: a condition, or the order of an operator.
 pub(super) fn reasons() -> Vec<Option<&'static str>> {
-    Condition::NAMES.into_iter().chain([Some("order")]).collect()
+    conditions::NAMES.into_iter().chain([Some("order")]).collect()
 }
 
-const ORDER: usize = Condition::NAMES.len();
+const ORDER: usize = conditions::NAMES.len();
 
 impl Frame {
     /// The difference between two moments.
@@ -136,14 +130,14 @@ fn model_frame(before: Option<&OfPool>, now: &OfPool) -> ModelFrame {
         work_us: std::array::from_fn(|at| new.work_us[at] - old.work_us[at]),
         queue: [
             reading.queued,
-            reading.unanswered,
+            reading.own.counters.unanswered() as u32,
             reading.running,
             reading.usable_instances,
             reading.members,
             reading.slots,
         ],
         queue_limit: now.queue_limit,
-        busy: rounded(reading.busy, 100.0),
+        busy: reading.busy.into(),
         service_us: reading.service.map(|times| times.map(micros)),
         late_us: reading.late_after.map(micros),
         objective_us: now.tail.map(|tail| [tail.p99, tail.allowed].map(micros)),
@@ -152,19 +146,15 @@ fn model_frame(before: Option<&OfPool>, now: &OfPool) -> ModelFrame {
         agreement: reading.agreement.filter(|_| now.stands_in).map(|share| rounded(share, 1e4)),
         withheld: reading.withheld && now.stands_in,
         outage: reading.in_outage,
-        groups: now.groups.as_ref().map(groups),
+        groups: now.groups.clone(),
     }
-}
-
-fn groups(reading: &GroupsReading) -> Groups {
-    let open = reading.open.iter().map(|(k, members, age)| (*k, *members, micros(*age)));
-    Groups { open: open.collect(), made: reading.made.clone() }
 }
 
 fn row(before: [u64; 2], own: &OfInstance, slots: u16) -> InstanceRow {
     let instance = own.view.instance.as_deref();
     let times = instance.and_then(|instance| instance.quantiles());
-    let (state, reason) = standing(own);
+    let reading = own.reading.as_ref();
+    let (state, reason) = (own.view.standing(reading) as u8, reason_number(&own.view, reading) as u8);
     let compared = own.reading.and_then(|reading| reading.compared);
     // Counters of an instance that came back restart at zero.
     let since = |at: usize| own.jobs[at].checked_sub(before[at]).unwrap_or(own.jobs[at]);
@@ -189,25 +179,11 @@ fn row(before: [u64; 2], own: &OfInstance, slots: u16) -> InstanceRow {
     )
 }
 
-/// Indices of an instance's state and reason in [`STATES`] and [`reasons`]. An instance that the dispatcher ejected counts
-/// as ejected; one that is ejected for some of its models counts as ready.
-fn standing(own: &OfInstance) -> (u8, u8) {
-    let state = match own.view.state {
-        MemberState::Connecting => 0,
-        MemberState::Ready if own.reading.is_some_and(|reading| !reading.in_service) => 3,
-        MemberState::Ready => 1,
-        MemberState::Draining => 2,
-        MemberState::Ejected => 3,
-        MemberState::Refused => 4,
-    };
-    (state, reason_number(&own.view, own.reading.as_ref()) as u8)
-}
-
 /// The place of what is wrong with an instance in [`reasons`].
 fn reason_number(view: &View, reading: Option<&InstanceReading>) -> usize {
     match view.state {
         MemberState::Ejected => ORDER,
-        _ => view.condition(reading).number(),
+        _ => conditions::number(view.condition(reading)),
     }
 }
 
@@ -230,4 +206,87 @@ fn micros(time: Duration) -> u64 {
 
 fn millis(time: Duration) -> u64 {
     time.as_millis() as u64
+}
+
+/// Maximum instances in a frame.
+pub(super) const INSTANCES: usize = 1024;
+
+/// A reading.
+pub(super) struct Moment {
+    pub(super) at: Time,
+    /// In milliseconds since 1970.
+    pub(super) at_ms: u64,
+    pub(super) pools: Vec<OfPool>,
+    pub(super) instances: Vec<OfInstance>,
+}
+
+/// State of a pool.
+pub(super) struct OfPool {
+    pub(super) pool: Arc<Pool>,
+    pub(super) reading: ModelReading,
+    /// `None` if nothing is coded.
+    pub(super) groups: Option<GroupsReading>,
+    pub(super) totals: Totals,
+    pub(super) tail: Option<Tail>,
+    pub(super) queue_limit: u32,
+    /// Whether clients may receive answers of stand-ins.
+    pub(super) stands_in: bool,
+}
+
+/// State of an instance.
+pub(super) struct OfInstance {
+    pub(super) member: Arc<Member>,
+    pub(super) view: View,
+    pub(super) reading: Option<InstanceReading>,
+    /// Finished jobs, and how many of them failed.
+    pub(super) jobs: [u64; 2],
+}
+
+/// Values read under the dispatcher's lock.
+pub(crate) struct Glance {
+    pub(crate) pools: Vec<Option<(ModelReading, Option<GroupsReading>)>>,
+    pub(crate) instances: HashMap<InstanceId, InstanceReading>,
+}
+
+impl Moment {
+    pub(super) fn now(frontend: &Frontend) -> Self {
+        let core = &frontend.core;
+        let pools = core.catalog.all();
+        let members: Vec<_> = frontend.fleet.members().into_iter().take(INSTANCES).collect();
+        let views: Vec<_> = members.iter().map(|member| member.view()).collect();
+        let known = views.iter().filter_map(|view| Some(view.instance.as_ref()?.id)).collect::<Vec<_>>();
+        let at = core.driver.now();
+        let mut glance = core.driver.glance(&pools, &known);
+        let settings = core.settings();
+        let of_pool = |(pool, read): (Arc<Pool>, Option<_>)| {
+            let (reading, groups) = read?;
+            let wished = settings.of(&pool.model.name);
+            Some(OfPool {
+                reading,
+                groups,
+                totals: pool.sums.totals(),
+                tail: pool.sums.objective.tail(),
+                queue_limit: wished.queue_limit.get(),
+                stands_in: pool.codes().stand_in.is_some(),
+                pool,
+            })
+        };
+        let of_instance = |(member, view): (Arc<Member>, View)| {
+            let instance = view.instance.as_ref();
+            let id = instance.map(|instance| instance.id);
+            OfInstance {
+                member,
+                reading: id.and_then(|id| glance.instances.get(&id).copied()),
+                jobs: instance.map_or([0, 0], |instance| instance.ended()),
+                view,
+            }
+        };
+        let readings = std::mem::take(&mut glance.pools);
+        Self {
+            at,
+            at_ms: core.driver.wall_ms(at),
+            pools: pools.into_iter().zip(readings).filter_map(of_pool).collect(),
+            instances: members.into_iter().zip(views).map(of_instance).collect(),
+        }
+    }
 }

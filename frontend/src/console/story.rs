@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Value, json};
 
-use super::words::{share, time};
 use crate::serve::reading::Time;
 
 /// Maximum kept steps of a query.
@@ -26,26 +26,27 @@ pub(crate) struct At {
     pub(crate) job: u64,
 }
 
-/// A step of a query.
-#[derive(Clone, Debug, PartialEq)]
+/// A step of a query, as it is sent. Times are relative to the query's arrival.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
 pub(crate) enum Step {
-    Queued(u32),
-    Given(At, usize),
-    Hedged(At, usize),
-    Retried(At, usize),
+    Queued { waiting: u32 },
+    Given { instance: u32, job: u64, rows: usize },
+    Hedged { instance: u32, job: u64, rows: usize },
+    Retried { instance: u32, job: u64, rows: usize },
     Grouped { group: u64, k: u8, slot: u8 },
-    ParityGiven(At, u64),
-    ParityIn(At, u64),
-    StandInGiven(At),
-    StandInIn(At, Option<f32>),
-    BackupGiven(At),
-    BackupIn(At),
-    Late(Duration),
-    HeldBack(Time),
-    Decoded(u64, Option<f32>),
-    Failed(At, Box<str>),
-    Answered(&'static str, Option<Box<str>>),
-    PredictionIn(At, Option<bool>),
+    ParityGiven { instance: u32, job: u64, group: u64 },
+    ParityIn { instance: u32, job: u64, group: u64 },
+    StandInGiven { instance: u32, job: u64 },
+    StandInIn { instance: u32, job: u64, confidence: Option<f32> },
+    BackupGiven { instance: u32, job: u64 },
+    BackupIn { instance: u32, job: u64 },
+    Late { after_us: u64 },
+    HeldBack { until_us: u64 },
+    Decoded { group: u64, confidence: Option<f32> },
+    Failed { instance: u32, job: u64, error: Box<str> },
+    Answered { outcome: &'static str, error: Option<Box<str>> },
+    PredictionIn { instance: u32, job: u64, agrees: Option<bool> },
     More,
 }
 
@@ -60,18 +61,18 @@ impl Story {
 
     /// Whether an instance received the query for the deployed model.
     pub(crate) fn was_given(&self) -> bool {
-        self.steps.iter().any(|(_, step)| matches!(step, Step::Given(..)))
+        self.steps.iter().any(|(_, step)| matches!(step, Step::Given { .. }))
     }
 
     /// Whether it was late.
     pub(crate) fn is_late(&self) -> bool {
-        self.steps.iter().any(|(_, step)| matches!(step, Step::Late(_)))
+        self.steps.iter().any(|(_, step)| matches!(step, Step::Late { .. }))
     }
 
     /// Sets whether the prediction of this job agrees with the answer.
     pub(crate) fn set_agrees(&mut self, job: u64, says: bool) {
         let step = self.steps.iter_mut().find_map(|(_, step)| match step {
-            Step::PredictionIn(at, agrees) if at.job == job => Some(agrees),
+            Step::PredictionIn { job: own, agrees, .. } if *own == job => Some(agrees),
             _ => None,
         });
         step.into_iter().for_each(|agrees| *agrees = Some(says));
@@ -87,14 +88,12 @@ impl Story {
     pub(super) fn told(&self, arrived: Time) -> Vec<Value> {
         let since = |at: Time| at.since(arrived).as_micros() as u64;
         let tell = |(at, step): &(Time, Step)| {
-            let mut told = Map::new();
+            let mut told = json!(step);
             if *step != Step::More {
-                told.insert("at_us".into(), json!(since(*at)));
+                told["at_us"] = json!(since(*at));
             }
-            told.insert("what".into(), json!(step.name()));
-            step.fields(arrived, &mut told);
-            told.insert("text".into(), json!(step.text(arrived)));
-            Value::Object(told)
+            told["text"] = json!(step.text());
+            told
         };
         let first = json!({ "at_us": 0, "what": "arrived", "text": "It arrived." });
         [first].into_iter().chain(self.steps.iter().map(tell)).collect()
@@ -109,13 +108,13 @@ impl Story {
             other => by(other),
         };
         let late = self.steps.iter().enumerate().find_map(|(at, (_, step))| match step {
-            Step::Late(after) => Some((at, format!(" after {}", time(*after)))),
+            Step::Late { after_us } => Some((at, format!(" after {}", micros(*after_us)))),
             _ => None,
         });
         // Jobs that started after the query was late are not the cause.
         let until = late.as_ref().map_or(self.steps.len(), |(at, _)| *at);
         let given = self.steps[..until].iter().find_map(|(_, step)| match step {
-            Step::Given(at, _) => Some(at.instance),
+            Step::Given { instance, .. } => Some(*instance),
             _ => None,
         });
         let what = match given {
@@ -137,114 +136,48 @@ impl Story {
 }
 
 impl Step {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Queued(_) => "queued",
-            Self::Given(..) => "given",
-            Self::Hedged(..) => "hedged",
-            Self::Retried(..) => "retried",
-            Self::Grouped { .. } => "grouped",
-            Self::ParityGiven(..) => "parity_given",
-            Self::ParityIn(..) => "parity_in",
-            Self::StandInGiven(..) => "stand_in_given",
-            Self::StandInIn(..) => "stand_in_in",
-            Self::BackupGiven(_) => "backup_given",
-            Self::BackupIn(_) => "backup_in",
-            Self::Late(_) => "late",
-            Self::HeldBack(_) => "held_back",
-            Self::Decoded(..) => "decoded",
-            Self::Failed(..) => "failed",
-            Self::Answered(..) => "answered",
-            Self::PredictionIn(..) => "prediction_in",
-            Self::More => "more",
-        }
-    }
-
-    fn fields(&self, arrived: Time, told: &mut Map<String, Value>) {
-        let mut set = |name: &str, value: Value| {
-            told.insert(name.to_owned(), value);
-        };
-        match self {
-            Self::Given(at, _)
-            | Self::Hedged(at, _)
-            | Self::Retried(at, _)
-            | Self::ParityGiven(at, _)
-            | Self::ParityIn(at, _)
-            | Self::StandInGiven(at)
-            | Self::StandInIn(at, _)
-            | Self::BackupGiven(at)
-            | Self::BackupIn(at)
-            | Self::Failed(at, _)
-            | Self::PredictionIn(at, _) => {
-                set("instance", json!(at.instance));
-                set("job", json!(at.job));
-            }
-            _ => {}
-        }
-        match self {
-            Self::Queued(waiting) => set("waiting", json!(waiting)),
-            Self::Given(_, rows) | Self::Hedged(_, rows) | Self::Retried(_, rows) => set("rows", json!(rows)),
-            Self::Grouped { group, k, slot } => {
-                set("group", json!(group));
-                set("k", json!(k));
-                set("slot", json!(slot));
-            }
-            Self::ParityGiven(_, group) | Self::ParityIn(_, group) => set("group", json!(group)),
-            Self::StandInIn(_, confidence) => set("confidence", json!(confidence)),
-            Self::Late(after) => set("after_us", json!(after.as_micros() as u64)),
-            Self::HeldBack(until) => set("until_us", json!(until.since(arrived).as_micros() as u64)),
-            Self::Decoded(group, confidence) => {
-                set("group", json!(group));
-                set("confidence", json!(confidence));
-            }
-            Self::Failed(_, error) => set("error", json!(error)),
-            Self::Answered(outcome, error) => {
-                set("outcome", json!(outcome));
-                error.iter().for_each(|error| set("error", json!(error)));
-            }
-            Self::PredictionIn(_, agrees) => set("agrees", json!(agrees)),
-            Self::StandInGiven(_) | Self::BackupGiven(_) | Self::BackupIn(_) | Self::More => {}
-        }
-    }
-
-    fn text(&self, arrived: Time) -> String {
+    fn text(&self) -> String {
         let sure = |confidence: &Option<f32>| {
             confidence.map(|sure| format!(", {} sure", share(f64::from(sure)))).unwrap_or_default()
         };
         match self {
-            Self::Queued(0) => "It had to wait for an instance.".to_owned(),
-            Self::Queued(1) => "It had to wait: one was before it.".to_owned(),
-            Self::Queued(waiting) => format!("It had to wait: {waiting} were before it."),
-            Self::Given(at, _) => format!("Instance {} got it.", at.instance),
-            Self::Hedged(at, _) => format!("Instance {} got it too, as a hedge.", at.instance),
-            Self::Retried(at, _) => format!("Instance {} got it again.", at.instance),
+            Self::Queued { waiting: 0 } => "It had to wait for an instance.".to_owned(),
+            Self::Queued { waiting: 1 } => "It had to wait: one was before it.".to_owned(),
+            Self::Queued { waiting } => format!("It had to wait: {waiting} were before it."),
+            Self::Given { instance, .. } => format!("Instance {instance} got it."),
+            Self::Hedged { instance, .. } => format!("Instance {instance} got it too, as a hedge."),
+            Self::Retried { instance, .. } => format!("Instance {instance} got it again."),
             Self::Grouped { k, slot, .. } => {
                 format!("It joined a coding group of {k}, as member {}.", slot + 1)
             }
-            Self::ParityGiven(at, _) => format!("Instance {} got the group's parity.", at.instance),
-            Self::ParityIn(at, _) => format!("The parity was in, from instance {}.", at.instance),
-            Self::StandInGiven(at) => format!("Instance {} began its stand-in.", at.instance),
-            Self::StandInIn(_, confidence) => format!("The stand-in's answer was in{}.", sure(confidence)),
-            Self::BackupGiven(at) => format!("Instance {} got it for the backup model.", at.instance),
-            Self::BackupIn(_) => "The backup model answered.".to_owned(),
-            Self::Late(after) => format!("It was late, after {}.", time(*after)),
-            Self::HeldBack(until) => {
-                let until = time(until.since(arrived));
+            Self::ParityGiven { instance, .. } => format!("Instance {instance} got the group's parity."),
+            Self::ParityIn { instance, .. } => format!("The parity was in, from instance {instance}."),
+            Self::StandInGiven { instance, .. } => format!("Instance {instance} began its stand-in."),
+            Self::StandInIn { confidence, .. } => {
+                format!("The stand-in's answer was in{}.", sure(confidence))
+            }
+            Self::BackupGiven { instance, .. } => format!("Instance {instance} got it for the backup model."),
+            Self::BackupIn { .. } => "The backup model answered.".to_owned(),
+            Self::Late { after_us } => format!("It was late, after {}.", micros(*after_us)),
+            Self::HeldBack { until_us } => {
+                let until = micros(*until_us);
                 format!("The approximate answer was held back until {until}, in favour of the prediction.")
             }
-            Self::Decoded(_, confidence) => {
+            Self::Decoded { confidence, .. } => {
                 format!("Its prediction was decoded from the others of its group{}.", sure(confidence))
             }
-            Self::Failed(at, error) => format!("Instance {} failed it: {error}.", at.instance),
-            Self::Answered(outcome, None) => format!("It was answered by {}.", by(outcome)),
-            Self::Answered(outcome, Some(error)) => format!("It was answered by {}: {error}.", by(outcome)),
-            Self::PredictionIn(at, agrees) => {
+            Self::Failed { instance, error, .. } => format!("Instance {instance} failed it: {error}."),
+            Self::Answered { outcome, error: None } => format!("It was answered by {}.", by(outcome)),
+            Self::Answered { outcome, error: Some(error) } => {
+                format!("It was answered by {}: {error}.", by(outcome))
+            }
+            Self::PredictionIn { instance, agrees, .. } => {
                 let said = match agrees {
                     Some(true) => ": the same answer",
                     Some(false) => ": another answer",
                     None => "",
                 };
-                format!("Its own prediction came, from instance {}{said}.", at.instance)
+                format!("Its own prediction came, from instance {instance}{said}.")
             }
             Self::More => "More happened than is kept.".to_owned(),
         }
@@ -265,6 +198,42 @@ fn by(outcome: &str) -> &'static str {
     }
 }
 
+/// A time: `1.2 ms`, `24 ms`, `1.4 s`.
+pub(super) fn time(time: Duration) -> String {
+    let micros = time.as_secs_f64() * 1e6;
+    let (value, unit) = match micros {
+        _ if micros < 995.0 => (micros, "µs"),
+        _ if micros < 999_500.0 => (micros / 1e3, "ms"),
+        _ => (micros / 1e6, "s"),
+    };
+    format!("{} {unit}", figure(value))
+}
+
+fn micros(micros: u64) -> String {
+    time(Duration::from_micros(micros))
+}
+
+/// A fraction of 1 as a percentage: `1.1 %`.
+pub(super) fn share(value: f64) -> String {
+    let percent = value * 100.0;
+    match percent {
+        _ if percent == 0.0 => "0 %".to_owned(),
+        _ if percent < 0.01 => "< 0.01 %".to_owned(),
+        _ if percent < 0.995 => format!("{percent:.2} %"),
+        _ if percent < 99.95 => format!("{percent:.1} %"),
+        _ => format!("{percent:.0} %"),
+    }
+}
+
+fn figure(value: f64) -> String {
+    match value {
+        _ if value == 0.0 => "0".to_owned(),
+        _ if value < 0.995 => format!("{value:.2}"),
+        _ if value < 9.95 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -276,13 +245,12 @@ mod tests {
     #[test]
     fn story_names_instances_and_reason_of_answer() {
         let mut story = Story::default();
-        let (own, other) = (At { instance: 3, job: 7 }, At { instance: 5, job: 8 });
-        story.push(at(0), Step::Given(own, 1));
-        story.push(at(1), Step::StandInGiven(other));
-        story.push(at(9), Step::StandInIn(other, Some(0.93)));
-        story.push(at(22), Step::Late(Duration::from_millis(22)));
-        story.push(at(25), Step::Answered("stand-in", None));
-        story.push(at(98), Step::PredictionIn(own, None));
+        story.push(at(0), Step::Given { instance: 3, job: 7, rows: 1 });
+        story.push(at(1), Step::StandInGiven { instance: 5, job: 8 });
+        story.push(at(9), Step::StandInIn { instance: 5, job: 8, confidence: Some(0.93) });
+        story.push(at(22), Step::Late { after_us: 22_000 });
+        story.push(at(25), Step::Answered { outcome: "stand-in", error: None });
+        story.push(at(98), Step::PredictionIn { instance: 3, job: 7, agrees: None });
         story.set_agrees(7, true);
         let told = story.told(at(0));
         let texts: Vec<_> = told.iter().map(|step| step["text"].as_str().unwrap()).collect();
@@ -308,13 +276,12 @@ mod tests {
     #[test]
     fn late_waiting_query_does_not_blame_later_instance() {
         let mut story = Story::default();
-        let (own, other) = (At { instance: 3, job: 7 }, At { instance: 5, job: 8 });
-        story.push(at(0), Step::Queued(1));
-        story.push(at(4), Step::Late(Duration::from_millis(4)));
-        story.push(at(5), Step::StandInGiven(other));
-        story.push(at(9), Step::StandInIn(other, None));
-        story.push(at(11), Step::Given(own, 1));
-        story.push(at(12), Step::Answered("stand-in", None));
+        story.push(at(0), Step::Queued { waiting: 1 });
+        story.push(at(4), Step::Late { after_us: 4_000 });
+        story.push(at(5), Step::StandInGiven { instance: 5, job: 8 });
+        story.push(at(9), Step::StandInIn { instance: 5, job: 8, confidence: None });
+        story.push(at(11), Step::Given { instance: 3, job: 7, rows: 1 });
+        story.push(at(12), Step::Answered { outcome: "stand-in", error: None });
         assert_eq!(story.told(at(0))[1]["text"], "It had to wait: one was before it.");
         let why = story.why("stand-in", Duration::from_millis(12), None);
         let expected = "It was still waiting for an instance and was late after 4.0 ms, so a stand-in answered it after 12 ms; \
@@ -325,9 +292,18 @@ mod tests {
     #[test]
     fn long_story_is_truncated_with_a_note() {
         let mut story = Story::default();
-        (0..200).for_each(|n| story.push(at(n), Step::Queued(1)));
+        (0..200).for_each(|n| story.push(at(n), Step::Queued { waiting: 1 }));
         let told = story.told(at(0));
         assert_eq!((told.len(), &told[64]["what"]), (65, &json!("more")));
         assert!(story.emptied().told(at(0)).len() == 1);
+    }
+
+    #[test]
+    fn figure_has_about_three_digits() {
+        let micros = [0, 38, 1_234, 24_400, 999_499, 1_400_000, 61_000_000];
+        let told: Vec<_> = micros.iter().map(|us| time(Duration::from_micros(*us))).collect();
+        assert_eq!(told, ["0 µs", "38 µs", "1.2 ms", "24 ms", "999 ms", "1.4 s", "61 s"]);
+        let shares = [0.0, 0.000_01, 0.004_2, 0.93, 1.0].map(share);
+        assert_eq!(shares, ["0 %", "< 0.01 %", "0.42 %", "93.0 %", "100 %"]);
     }
 }

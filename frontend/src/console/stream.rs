@@ -22,19 +22,23 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use parm_protocol::{ModelIndex, Place};
+use parm_settings::PolicyKind;
 use parm_transport::keys::Caller;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::frame::Frame;
-use super::hello::hello;
-use super::moment::Moment;
-use super::names;
+use super::frame::{COLUMNS, Frame, INSTANCES, Moment, STATES, reasons};
+use super::sums::{FIRST_US, PER_OCTAVE, REJECTIONS, ROLES};
+use super::{archive, journal};
+use crate::discovery::{Member, Source, View};
 use crate::error::Error;
-use crate::serve::Frontend;
+use crate::metrics::policy_name;
+use crate::serve::reading::{Counters, InstanceReading, Time};
+use crate::serve::{Frontend, Outcome, Pool};
 
 /// Interval between frames.
 pub(super) const INTERVAL: Duration = Duration::from_secs(1);
@@ -117,8 +121,8 @@ impl Frontend {
         let (events, event) = self.core.driver.journal.since(0);
         let mut replay = VecDeque::from([
             line("hello", &hello(self, caller, faults)),
-            line("models", &names::models(self)),
-            line("instances", &names::instances(self)),
+            line("models", &models(self)),
+            line("instances", &instances(self)),
             line("events", &events),
         ]);
         replay.extend(hub.past.iter().filter(|(at, _)| *at > since).map(|(_, past)| past.clone()));
@@ -161,7 +165,7 @@ impl Frontend {
     fn make_frame(&self) -> bool {
         let mut hub = self.core.stream.0.lock();
         hub.watching.retain(|watching| !watching.lines.is_closed());
-        let over = self.core.activity.is_draining();
+        let over = self.core.requests.is_closed();
         if over {
             hub.watching.clear();
             hub.last = None;
@@ -184,7 +188,7 @@ impl Hub {
         let Some(told) = told else { return };
 
         let (models, instances) =
-            (line("models", &names::models(frontend)), line("instances", &names::instances(frontend)));
+            (line("models", &models(frontend)), line("instances", &instances(frontend)));
         let mut news = Vec::new();
         if models != self.models {
             news.push(models.clone());
@@ -251,4 +255,130 @@ fn line(kind: &str, value: &impl Serialize) -> Bytes {
     // Numbers, names and lists always serialise.
     let value = serde_json::to_string(value).unwrap_or_default();
     format!("{{\"{kind}\":{value}}}\n").into()
+}
+
+/// Incremented with each incompatible change.
+const FORMAT: u32 = 1;
+
+/// A node is slow if its instances take this many times as long as the others.
+pub(crate) const NODE_SLOW_FACTOR: f64 = 2.0;
+
+/// The names of all outcomes of queries.
+pub(crate) fn outcomes() -> impl Iterator<Item = &'static str> {
+    Outcome::ALL.map(Outcome::name).into_iter().chain(["rejected", "failed"])
+}
+
+/// The first line for a caller, with the faults of the server's files.
+pub(super) fn hello(frontend: &Frontend, caller: &Caller, faults: &Value) -> Value {
+    let driver = &frontend.core.driver;
+    json!({
+        "format": FORMAT,
+        "version": env!("CARGO_PKG_VERSION"),
+        "at": driver.wall_ms(driver.now()),
+        "started_at": driver.wall_ms(Time::ZERO),
+        "role": caller.role(),
+        "key": caller.name(),
+        "faults": faults,
+        "interval_ms": INTERVAL.as_millis() as u64,
+        "history_s": HISTORY.as_secs(),
+        "outcomes": outcomes().collect::<Vec<_>>(),
+        "roles": ROLES,
+        "counts": Counters::NAMES,
+        "rejections": REJECTIONS,
+        "budgets": ["retry", "hedge"],
+        "columns": COLUMNS,
+        "states": STATES,
+        "reasons": reasons(),
+        "buckets": { "first_us": FIRST_US, "per_octave": PER_OCTAVE },
+        "policies": PolicyKind::ALL.map(policy_name),
+        "bounds": {
+            "instances": INSTANCES,
+            "events": journal::KEPT,
+            "queries": archive::KEPT,
+            "node_slow_factor": NODE_SLOW_FACTOR,
+        },
+    })
+}
+
+/// A model, as it is sent.
+#[derive(Serialize)]
+pub(super) struct ModelName {
+    m: u32,
+    name: String,
+    version: String,
+    policy: PolicyKind,
+    in_force: PolicyKind,
+    revision: u64,
+    own: bool,
+    codes: Vec<(usize, usize)>,
+    stand_in: Option<String>,
+    problem: Option<String>,
+    failing: Option<String>,
+    failing_reason: Option<&'static str>,
+}
+
+/// An instance, as it is sent.
+#[derive(Serialize)]
+pub(super) struct InstanceName {
+    number: u32,
+    address: String,
+    source: Source,
+    node: Option<String>,
+    zone: Option<String>,
+    models: Vec<u32>,
+    /// Models that it has and does not serve, with the reasons.
+    absent: Vec<(String, String)>,
+    problem: Option<String>,
+}
+
+pub(super) fn models(frontend: &Frontend) -> Vec<ModelName> {
+    let core = &frontend.core;
+    let (settings, revision) = (core.settings(), core.revision());
+    let model = |pool: &Arc<Pool>| {
+        let name = &pool.model.name;
+        let policy = settings.of(name).policy;
+        let standing = pool.standing();
+        let failing = pool.failing();
+        let in_force = standing.as_ref().map(|standing| &standing.in_force);
+        let codes = in_force.map(|own| own.coding.codes.iter().map(|code| (code.k, code.parities)).collect());
+        ModelName {
+            m: pool.id.0,
+            name: name.clone(),
+            version: pool.version.clone(),
+            policy,
+            in_force: in_force.map_or(policy, |own| own.policy),
+            revision,
+            own: settings.models.contains_key(name),
+            codes: codes.unwrap_or_default(),
+            stand_in: pool.codes().stand_in.as_ref().map(|own| own.model.name.clone()),
+            // A stand-in needs none of its own.
+            problem: standing
+                .and_then(|standing| standing.not_coded)
+                .filter(|_| core.serves_others(name).is_none()),
+            failing_reason: failing.as_ref().map(|trouble| trouble.reason),
+            failing: failing.map(|trouble| trouble.error),
+        }
+    };
+    core.catalog.all().iter().map(model).collect()
+}
+
+pub(super) fn instances(frontend: &Frontend) -> Vec<InstanceName> {
+    let instance = |(member, view, reading): (Arc<Member>, View, Option<InstanceReading>)| {
+        let problem = view.problem_with(reading.as_ref());
+        let pools = view.instance.as_ref().map(|instance| instance.pools()).unwrap_or_default();
+        let absent = view.instance.map(|instance| instance.absent()).unwrap_or_default();
+        let broken = |model: ModelIndex| (!model.reason.is_empty()).then_some((model.name, model.reason));
+        let Place { node, zone, .. } = member.place();
+        InstanceName {
+            number: member.number,
+            address: member.name.clone(),
+            source: member.source,
+            node,
+            zone,
+            models: pools.iter().map(|pool| pool.id.0).collect(),
+            absent: absent.into_iter().filter_map(broken).collect(),
+            problem,
+        }
+    };
+    frontend.fleet.readings().into_iter().take(INSTANCES).map(instance).collect()
 }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use futures::future::join_all;
 use parking_lot::Mutex;
@@ -15,14 +16,11 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::connect::Connect;
-use super::dns;
+use super::dns::{self, Name};
 use super::file;
 use super::kubernetes::{self, ApiServer, Service};
-use super::member::{Identity, Member, MemberState, Source, View, Wish};
-use super::name::Name;
+use super::member::{Member, MemberState, Source, View, Wish};
 use super::places::Places;
-use super::recently::Recently;
-use super::reminder;
 use super::supervisor::Supervisor;
 use crate::error::Error;
 use crate::metrics::{InstanceCounts, Pace};
@@ -78,7 +76,7 @@ impl Fleet {
             let watch = file::watch(Arc::downgrade(&fleet), path.clone(), config.instances.file_interval);
             fleet.spawn("workers file polling", watch);
         }
-        fleet.spawn("the reminder", reminder::run(Arc::downgrade(&fleet)));
+        fleet.spawn("the reminder", remind(Arc::downgrade(&fleet)));
         Ok(fleet)
     }
 
@@ -212,8 +210,7 @@ impl Fleet {
             }
             members.next += 1;
             let number = members.next;
-            let identity = Identity { number, name: name.to_owned(), source, place, embedded };
-            let member = Arc::new(Member::new(identity));
+            let member = Arc::new(Member::new(number, name.to_owned(), (source, place), embedded));
             member.locate(&self.places, Place::default());
             members.by_number.insert(number, member.clone());
             self.note_kinds(&members);
@@ -236,7 +233,6 @@ impl Fleet {
         self.members.lock().by_number.values().cloned().collect()
     }
 
-    /// The member with this number.
     pub(crate) fn member(&self, number: u32) -> Result<Arc<Member>, Error> {
         self.members.lock().by_number.get(&number).cloned().ok_or(Error::UnknownInstance { id: number })
     }
@@ -280,18 +276,18 @@ impl Fleet {
 
     /// Number of members by state.
     pub(crate) fn counts(&self) -> InstanceCounts {
-        let mut counts = InstanceCounts::default();
-        for (_, view, reading) in self.readings() {
-            let count = match view.state {
-                MemberState::Connecting | MemberState::Refused => &mut counts.connecting,
-                MemberState::Draining => &mut counts.draining,
-                MemberState::Ejected => &mut counts.ejected,
-                MemberState::Ready if reading.is_some_and(|reading| reading.in_service) => &mut counts.ready,
-                MemberState::Ready => &mut counts.ejected,
-            };
-            *count += 1;
-        }
-        counts
+        use MemberState::{Connecting, Draining, Ejected, Ready, Refused};
+        let standing =
+            |(_, view, reading): (_, View, Option<InstanceReading>)| view.standing(reading.as_ref());
+        let all: Vec<MemberState> = self.readings().into_iter().map(standing).collect();
+        let count = |state| all.iter().filter(|own| **own == state).count() as i64;
+        let connecting = count(Connecting) + count(Refused);
+        [
+            ("connecting", connecting),
+            ("ready", count(Ready)),
+            ("ejected", count(Ejected)),
+            ("draining", count(Draining)),
+        ]
     }
 
     /// Relative speed and condition of members.
@@ -412,5 +408,80 @@ fn verdict(answers: Vec<Result<Arc<Member>, WireError>>) -> Result<Vec<Arc<Membe
         (Some(error), _) => Err(error),
         (None, Some(error)) if done.is_empty() => Err(error),
         _ => Ok(done),
+    }
+}
+
+/// How long a yes holds.
+const HOLDS: Duration = Duration::from_millis(10);
+
+/// Remembers for a moment that a condition held. A no is not remembered, because the next question may need a yes at once.
+#[derive(Default)]
+struct Recently(Mutex<Option<Instant>>);
+
+impl Recently {
+    /// Whether the condition held a moment ago or, by a look, holds now.
+    fn or_now(&self, look: impl FnOnce() -> bool) -> bool {
+        let mut last = self.0.lock();
+        if last.is_some_and(|at| at.elapsed() < HOLDS) {
+            return true;
+        }
+        let holds = look();
+        *last = holds.then(Instant::now);
+        holds
+    }
+}
+
+/// Interval between reminders.
+const EVERY: Duration = Duration::from_secs(30);
+
+/// Repeats warnings about unusable instances: each problem is logged when it begins, and is hard to find hours later.
+async fn remind(fleet: Weak<Fleet>) {
+    loop {
+        tokio::time::sleep(EVERY).await;
+        let Some(fleet) = fleet.upgrade() else { return };
+        let members = fleet.members();
+        let troubled: Vec<_> = members
+            .iter()
+            .filter_map(|member| {
+                let view = member.view();
+                let reason = view
+                    .problem
+                    .filter(|_| matches!(view.state, MemberState::Connecting | MemberState::Refused))?;
+                Some((&member.name, view.state, reason))
+            })
+            .collect();
+        if let Some((instance, state, reason)) = troubled.first() {
+            tracing::warn!(
+                code = %state.code(),
+                unusable = troubled.len(),
+                of = members.len(),
+                first = %instance,
+                %reason,
+                "instances are still unusable"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn yes_holds_for_a_moment_and_a_no_does_not() {
+        let (recently, looks) = (Recently::default(), Cell::new(0));
+        let ask = |answer: bool| {
+            recently.or_now(|| {
+                looks.set(looks.get() + 1);
+                answer
+            })
+        };
+        assert_eq!([ask(false), ask(false), ask(true)], [false, false, true]);
+        assert_eq!(looks.get(), 3);
+        assert!(ask(false) && looks.get() == 3, "a second look so soon");
+        tokio::time::advance(HOLDS).await;
+        assert!(!ask(false));
     }
 }

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use super::connect;
 use super::places::{Location, Places};
-use crate::serve::Instance;
 use crate::serve::reading::{Condition, InstanceReading};
+use crate::serve::{Instance, conditions};
 
 /// Source that listed a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -108,36 +108,38 @@ pub(crate) struct View {
 }
 
 impl View {
+    /// Its state, in which one that the dispatcher has ejected is ejected too.
+    pub(crate) fn standing(&self, reading: Option<&InstanceReading>) -> MemberState {
+        match self.state {
+            MemberState::Ready if !reading.is_some_and(|reading| reading.in_service) => MemberState::Ejected,
+            state => state,
+        }
+    }
+
     /// What is wrong with it. The dispatcher knows only members that are connected.
     pub(crate) fn condition(&self, reading: Option<&InstanceReading>) -> Condition {
         match self.state {
             MemberState::Connecting => Condition::Unreachable,
-            MemberState::Ready => reading.map(|reading| reading.condition).unwrap_or_default(),
+            MemberState::Ready => reading.map_or(Condition::Well, |reading| reading.condition),
             _ => Condition::Well,
         }
     }
 
     /// What is wrong with it in words: why it is not usable, or the last error while its jobs fail.
     pub(crate) fn problem_with(&self, reading: Option<&InstanceReading>) -> Option<String> {
-        let fails = reading.is_some_and(|reading| reading.condition.fails());
+        let fails = reading.is_some_and(|reading| conditions::fails(reading.condition));
         let last = || self.instance.as_ref().filter(|_| fails)?.last_failure();
         self.problem.clone().or_else(last)
     }
 }
 
-/// Properties of a new member.
-pub(crate) struct Identity {
-    pub(crate) number: u32,
-    pub(crate) name: String,
-    pub(crate) source: Source,
-    /// Place that its source states.
-    pub(crate) place: Place,
-    pub(crate) embedded: Option<Arc<dyn Client>>,
-}
-
 impl Member {
-    pub(crate) fn new(identity: Identity) -> Self {
-        let Identity { number, name, source, place, embedded } = identity;
+    pub(crate) fn new(
+        number: u32,
+        name: String,
+        (source, place): (Source, Place),
+        embedded: Option<Arc<dyn Client>>,
+    ) -> Self {
         Self {
             number,
             name,
@@ -277,8 +279,7 @@ mod tests {
 
     #[test]
     fn order_does_not_undo_a_removal() {
-        let (name, place) = ("test://a".to_owned(), Place::default());
-        let member = Member::new(Identity { number: 1, name, source: Source::Admin, place, embedded: None });
+        let member = Member::new(1, "test://a".to_owned(), (Source::Admin, Place::default()), None);
         let wish = member.wish.subscribe();
         for wished in [Wish::Drain, Wish::Serve, Wish::Remove] {
             member.wishes(wished);

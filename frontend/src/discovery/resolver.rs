@@ -12,7 +12,7 @@ use hickory_resolver::proto::rr::RData;
 use hickory_resolver::proto::rr::rdata::SRV;
 use hickory_resolver::{ResolverBuilder, TokioResolver};
 
-use super::name::{Name, Records};
+use super::dns::{Name, Records};
 
 /// Queries the configured name servers, or those of the system. Created on first use, as most frontends need none.
 #[derive(Debug, Default)]

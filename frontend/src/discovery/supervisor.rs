@@ -21,10 +21,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use super::connect::Connect;
-use super::description::{self, Offer};
+use super::description::{self, MissingModels, Offer};
 use super::fleet::Fleet;
 use super::member::{Member, MemberState, Wish};
-use super::missing_models::MissingModels;
 use super::places::Places;
 use crate::console::{Happening, Kind};
 use crate::error::Error;
@@ -54,7 +53,6 @@ struct Ward {
     site: Site,
     /// Errors of rejected models.
     refused: Vec<Error>,
-    /// Whether it is ready.
     ready: bool,
     /// Consecutive health checks that timed out.
     silent: u16,
@@ -106,7 +104,7 @@ impl Supervisor {
         // The address may have been added again while this member drained.
         let is_back = |fleet: Arc<Fleet>| fleet.members().iter().any(|other| other.name == self.member.name);
         if !self.fleet.upgrade().is_some_and(is_back) {
-            self.core.metrics.forget_instance(&self.member.name);
+            self.core.metrics.instances.forget(&self.member.name);
         }
     }
 
@@ -157,7 +155,7 @@ impl Supervisor {
     }
 
     fn join(&self, client: Arc<dyn Client>, offer: Offer) -> Ward {
-        let metrics = self.core.metrics.instance(&self.member.name);
+        let metrics = self.core.metrics.instances.of(&self.member.name);
         let name = (self.core.next_instance(), self.member.number);
         let instance = Arc::new(Instance::new(name, self.member.name.clone(), client, metrics));
         let site = Site::default();

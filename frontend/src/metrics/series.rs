@@ -15,11 +15,9 @@ pub(crate) trait Family {
     /// Type of a single series.
     type Metric;
 
-    /// The series with these labels.
     fn series(&self, labels: &[String]) -> Self::Metric;
 }
 
-/// A series.
 pub(crate) struct Series<F: Family> {
     family: F,
     labels: Vec<String>,
@@ -38,13 +36,6 @@ impl<F: Family + Clone> Series<F> {
     pub(super) fn new(family: &F, labels: &[&str]) -> Self {
         let labels = labels.iter().map(|label| (*label).to_owned()).collect();
         Self { family: family.clone(), labels, made: OnceLock::new() }
-    }
-}
-
-impl<F: Family> Series<F> {
-    /// Whether it was used.
-    pub(crate) fn is_used(&self) -> bool {
-        self.made.get().is_some()
     }
 }
 

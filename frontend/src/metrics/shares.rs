@@ -13,7 +13,7 @@ use crate::serve::reading::Payer;
 const PAYER: &[&str] = &["share", "model"];
 
 /// Metrics of all shares.
-pub(super) struct ShareFamilies {
+pub(crate) struct ShareFamilies {
     used: CounterVec,
     entitled: CounterVec,
     waiting: IntGaugeVec,
@@ -40,7 +40,7 @@ impl ShareFamilies {
     }
 
     /// Adds the changes of the accounts. Versions of one model have separate accounts and are summed.
-    pub(super) fn refresh(&self, accounts: &[(Payer, [String; 2], Account)]) {
+    pub(crate) fn refresh(&self, accounts: &[(Payer, [String; 2], Account)]) {
         let mut counted = self.counted.lock();
         let mut waiting = BTreeMap::<&[String; 2], i64>::new();
         for (payer, labels, account) in accounts {

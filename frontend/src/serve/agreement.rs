@@ -14,10 +14,9 @@ use smallvec::SmallVec;
 
 use super::attempt::{Attempt, Ending, Payload, Role};
 use super::call::{Output, QueryRow};
-use super::crash::Told;
 use super::driver::Driver;
 use super::pool::{Pool, PoolId};
-use super::state::{Effects, State, patience};
+use super::state::{State, patience};
 use crate::console::{Happening, Kind};
 
 /// What is known about the stand-ins of pools.
@@ -86,7 +85,7 @@ pub(super) fn compare(driver: &Arc<Driver>, attempt: &Attempt, pairs: SmallVec<[
     });
     let said: Vec<_> = said.collect();
     if !said.is_empty() {
-        driver.compared(attempt, &said);
+        driver.with(|state| state.compared(driver, attempt, &said));
     }
 }
 
@@ -113,7 +112,6 @@ impl Agreements {
         }
     }
 
-    /// Forgets a pool.
     pub(super) fn forget(&mut self, pool: PoolId) {
         self.known.remove(&pool);
     }
@@ -140,13 +138,7 @@ impl Agreements {
 
 impl State {
     /// Takes note of comparisons.
-    pub(super) fn compared(
-        &mut self,
-        driver: &Driver,
-        attempt: &Attempt,
-        said: &[(Pair, bool)],
-        effects: &mut Effects,
-    ) {
+    pub(super) fn compared(&mut self, driver: &Driver, attempt: &Attempt, said: &[(Pair, bool)]) {
         let pool = attempt.pool.id;
         let job = slotmap::Key::data(&attempt.job).as_ffi();
         for (pair, agrees) in said {
@@ -172,10 +164,10 @@ impl State {
         let (after, share) = (known.agreement.is_withheld(), known.agreement.share());
         if before != after {
             self.tell_withheld(driver, &attempt.pool, after, share);
-            self.configure_own(driver, pool, effects);
+            self.configure_own(driver, pool);
         }
         for instance in suspects {
-            self.suspect(driver, &attempt.pool, instance, effects);
+            self.suspect(driver, &attempt.pool, instance);
         }
     }
 
@@ -228,7 +220,7 @@ impl State {
     }
 
     /// Reports an instance suspected of wrong answers, and takes it out of service if the settings say so.
-    fn suspect(&mut self, driver: &Driver, pool: &Pool, instance: InstanceKey, effects: &mut Effects) {
+    fn suspect(&mut self, driver: &Driver, pool: &Pool, instance: InstanceKey) {
         let Some(known) = self.instances.get(&instance) else { return };
         let text = "its answers disagree with stand-ins far more often than those of other instances";
         let happening = Happening {
@@ -250,9 +242,7 @@ impl State {
         if !lines.settings.as_ref().is_some_and(|(settings, _)| settings.stand_in.agreement.eject) {
             return;
         }
-        let is_ejected = self.react(driver, Told::Distrusted(instance), effects, |state, now| {
-            state.dispatcher.distrust(now, instance, model)
-        });
+        let is_ejected = self.react(driver, |state, now| state.dispatcher.distrust(now, instance, model));
         if let Some(known) = self.agreements.known.get_mut(&pool.id) {
             known.counts.ejected += u64::from(is_ejected);
         }

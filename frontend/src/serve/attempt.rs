@@ -17,23 +17,19 @@ use parm_protocol::{
 };
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::Instrument;
 
-use super::agreement;
 use super::call::{Output, QueryRow};
 use super::coded::Parity;
 use super::coding::StandIn;
 use super::driver::Driver;
-use super::endings;
-use super::inputs::{self, JobRows, Row};
+use super::inputs::{self, JobRows, Lengths, Row};
 use super::instance::Instance;
-use super::lengths::Lengths;
-use super::outcome::OUTCOME;
-use super::outputs::{Expected, Outputs};
+use super::outputs::{Expected, OUTCOME, Outputs};
 use super::pool::Pool;
 use super::terms::ACCEPT;
-use super::trace;
+use super::{agreement, forward, trace};
 
 /// What a run is for, as recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,7 +145,8 @@ impl Report {
 
 impl Drop for Report {
     fn drop(&mut self) {
-        self.driver.finished(self.job, std::mem::replace(&mut self.ending, Ending::GivenUp));
+        let ending = std::mem::replace(&mut self.ending, Ending::GivenUp);
+        self.driver.with(|state| state.finish(&self.driver, self.job, ending));
     }
 }
 
@@ -192,7 +189,8 @@ impl Attempt {
         };
         let context = CallContext {
             deadline: Some(self.deadline),
-            traceparent: trace::header(&tracing::Span::current()),
+            // Makes the instance's spans children of this one.
+            traceparent: parm_transport::trace::traceparent(&tracing::Span::current()),
             share: self.share.take(),
             once: self.pool.is_once(),
         };
@@ -306,7 +304,7 @@ impl Attempt {
     fn watched(&self, driver: &Arc<Driver>, answer: OpaqueAnswer) -> OpaqueAnswer {
         let (driver, instance) = (driver.clone(), self.instance.clone());
         let model = self.model.name.clone();
-        endings::watch(answer, move |error| {
+        forward::watch(answer, move |error| {
             let Some(error) = error else { return };
             instance.failed(&model, error);
             if let Some(left_out) = driver.cuts.due(driver.now_ms(), instance.number) {
@@ -400,4 +398,34 @@ fn failure(error: &Error) -> Failure {
         Code::Internal => Failure::Model,
         _ => Failure::Instance,
     }
+}
+
+/// Probes an instance that is out of service, where no copy of a query may try it, and tells the driver the result.
+///
+/// A positive health check proves little: a stalled model thread may be behind a responsive HTTP server. A probe
+/// therefore also runs inputs that were answered before, if there are any, and discards the result.
+pub(super) fn probe(driver: &Arc<Driver>, key: InstanceKey, instance: Arc<Instance>) {
+    let driver = driver.clone();
+    driver.runtime.clone().spawn(async move {
+        let answer = timeout(driver.limits.health_timeout, works(&driver, &instance)).await;
+        let works = matches!(answer, Ok(Ok(true)));
+        tracing::debug!(instance = %instance.name, works, "probed an instance");
+        if works {
+            driver.with(|state| state.react(&driver, |state, now| state.dispatcher.probed(now, key)));
+        }
+    });
+}
+
+async fn works(driver: &Driver, instance: &Instance) -> Result<bool, Error> {
+    if !instance.client.is_ready().await? {
+        return Ok(false);
+    }
+    for pool in instance.pools() {
+        // Where each query is sent once, a client's must not run again.
+        let Some(sample) = pool.sample.get().filter(|_| !pool.is_once()) else { continue };
+        let request = inputs::request(&pool.model, &[Row { inputs: sample.clone(), index: 0 }], None)?;
+        let deadline = Some(tokio::time::Instant::now() + driver.limits.health_timeout);
+        instance.client.infer(request, CallContext { deadline, ..CallContext::default() }).await?;
+    }
+    Ok(true)
 }

@@ -56,11 +56,7 @@ struct Model {
 }
 
 /// The inputs and the outputs of a model in words.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Form {
-    inputs: String,
-    outputs: String,
-}
+type Form = [(&'static str, String); 2];
 
 /// Versions in order: others by their text, then numbers by value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -162,8 +158,8 @@ impl Catalog {
         let workers: Vec<_> = versions.values().map(|pool| pool.members.workers()).collect();
         let Some(best) = choice(&workers, share) else { return };
         let Some((best, pool)) = versions.iter().nth(best) else { return };
-        let (version, now) = (&*best.1, Form::of(&pool.metadata));
-        let difference = form.as_ref().and_then(|before| before.difference(&now));
+        let (version, now) = (&*best.1, form_of(&pool.metadata));
+        let difference = form.as_ref().and_then(|before| difference(before, &now));
         if let Some(difference) = difference {
             tracing::warn!(
                 model = name,
@@ -196,19 +192,16 @@ pub(crate) struct Admitted {
     pub(crate) replaced: Option<Arc<Pool>>,
 }
 
-impl Form {
-    fn of(metadata: &ModelMetadata) -> Self {
-        Self { inputs: listed(&metadata.inputs), outputs: listed(&metadata.outputs) }
-    }
+fn form_of(metadata: &ModelMetadata) -> Form {
+    [("inputs", listed(&metadata.inputs)), ("outputs", listed(&metadata.outputs))]
+}
 
-    /// The difference to a later form in words.
-    fn difference(&self, now: &Self) -> Option<String> {
-        let sides = [("inputs", &self.inputs, &now.inputs), ("outputs", &self.outputs, &now.outputs)];
-        let changed = sides.into_iter().filter(|(_, before, now)| before != now);
-        let changed: Vec<_> =
-            changed.map(|(what, before, now)| format!("{what} {before} became {now}")).collect();
-        (!changed.is_empty()).then(|| changed.join(", "))
-    }
+/// The difference of a form to a later one in words.
+fn difference(before: &Form, now: &Form) -> Option<String> {
+    let changed = before.iter().zip(now).filter(|(before, now)| before != now);
+    let changed: Vec<_> =
+        changed.map(|((what, before), (_, now))| format!("{what} {before} became {now}")).collect();
+    (!changed.is_empty()).then(|| changed.join(", "))
 }
 
 impl Version {
@@ -219,19 +212,14 @@ impl Version {
 
 /// The difference between an instance's model and that of other instances. Tensors are compared by name, in any order.
 fn disagreement(pool: &Pool, description: &Description, instance: &str) -> Option<error::Error> {
-    let sides = [
-        ("inputs", &pool.metadata.inputs, &description.metadata.inputs),
-        ("outputs", &pool.metadata.outputs, &description.metadata.outputs),
-    ];
-    sides.into_iter().find_map(|(what, expected, actual)| {
-        let (expected, actual) = (listed(expected), listed(actual));
-        (expected != actual).then(|| error::Error::Disagreement {
-            model: pool.model.name.clone(),
-            instance: instance.to_owned(),
-            what,
-            expected,
-            actual,
-        })
+    let mut sides = form_of(&pool.metadata).into_iter().zip(form_of(&description.metadata));
+    let ((what, expected), (_, actual)) = sides.find(|(expected, actual)| expected != actual)?;
+    Some(error::Error::Disagreement {
+        model: pool.model.name.clone(),
+        instance: instance.to_owned(),
+        what,
+        expected,
+        actual,
     })
 }
 
@@ -264,10 +252,10 @@ mod tests {
             let client =
                 client::connect(&"http://nobody:1".parse().unwrap(), &client::Config::default()).unwrap();
             let name = format!("i{id}");
-            let own = metrics.instance(&name);
+            let own = metrics.instances.of(&name);
             let instance = Instance::new((InstanceId(id), id), name, client, own);
             let make = |id, description, whole| {
-                Pool::new(id, description, metrics.pool("m", "1", PolicyKind::None), whole)
+                Pool::new(id, description, metrics.models.of(["m", "1"], PolicyKind::None), whole)
             };
             catalog.admit(description.clone(), true, &instance, make).unwrap().pool
         };

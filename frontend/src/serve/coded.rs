@@ -14,10 +14,9 @@ use smallvec::SmallVec;
 use super::attempt::Payload;
 use super::call::{Call, Output, QueryRow};
 use super::coding::{self, Codes, Decoded, Decoding, Encoding, ParityQuery, Work};
-use super::crash::Told;
 use super::driver::Driver;
 use super::pool::{Pool, PoolId};
-use super::state::{Effect, Effects, State};
+use super::state::{Effect, State};
 use crate::console::Step;
 use crate::error::Error;
 
@@ -27,6 +26,8 @@ pub(super) struct Coded {
     pub(super) codes: Arc<Codes>,
     /// Whether parities wait for idle instances. Otherwise they have instances of their own.
     pub(super) is_background: bool,
+    /// Groups that could not be encoded, and predictions that could not be decoded.
+    pub(super) failures: [u64; 2],
 }
 
 /// A parity of a group. It holds the code that made it, because the pool's codes may change before it is decoded.
@@ -82,7 +83,7 @@ impl State {
     }
 
     /// Does what the coders ask for. Returns whether they asked for anything.
-    pub(super) fn code(&mut self, now: Time, effects: &mut Effects) -> bool {
+    pub(super) fn code(&mut self, now: Time) -> bool {
         let mut asked: SmallVec<[(PoolId, CodingAction<Payload, Output>); 4]> = SmallVec::new();
         for (pool, coded) in &mut self.coded {
             asked.extend(coded.coder.actions().map(|action| (*pool, action)));
@@ -92,16 +93,16 @@ impl State {
             match action {
                 CodingAction::Encode { group, code, payloads } => {
                     match self.encoding(pool, group, code.k, &payloads) {
-                        Some(encoding) => effects.push(Effect::Code(Box::new(Work::Encode(encoding)))),
+                        Some(encoding) => self.effects.push(Effect::Code(Box::new(Work::Encode(encoding)))),
                         None => {
                             self.coded.get_mut(&pool).into_iter().for_each(|own| own.coder.give_up(group))
                         }
                     }
-                    effects.extend(payloads.into_iter().flatten().map(Effect::Discard));
+                    self.effects.extend(payloads.into_iter().flatten().map(Effect::Discard));
                 }
                 CodingAction::Decode(decode) => {
                     let decodings = self.decodings(pool, &decode);
-                    effects
+                    self.effects
                         .extend(decodings.into_iter().map(|own| Effect::Code(Box::new(Work::Decode(own)))));
                 }
                 CodingAction::Withdraw { parity } => {
@@ -111,7 +112,7 @@ impl State {
                     {
                         coded.coder.cancelled(now, parity);
                     }
-                    effects.extend(payload.map(Effect::Discard));
+                    self.effects.extend(payload.map(Effect::Discard));
                 }
             }
         }
@@ -133,18 +134,12 @@ impl State {
         }
         let members = rows().flatten().map(|row| (Arc::downgrade(&row.call), row.index)).collect();
         let slots = rows().map(|row| row.map(QueryRow::row)).collect();
-        let group = Grouped { pool: pool.id, key, coder: coder.clone(), members };
-        Some(Encoding { group, pool, coder, slots })
+        let group = Grouped { pool: pool.id, key, coder, members };
+        Some(Encoding { group, pool, slots })
     }
 
     /// Submits the parities of a group.
-    pub(super) fn encoded(
-        &mut self,
-        driver: &Driver,
-        group: Grouped,
-        made: Result<Vec<ParityQuery>, Error>,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn encoded(&mut self, driver: &Driver, group: Grouped, made: Result<Vec<ParityQuery>, Error>) {
         let Some(lines) = self.pools.get(&group.pool) else { return };
         let (pool, model) = (lines.pool.clone(), lines.parity);
         // Parities leave some idle instances to queries, where instances run both.
@@ -152,23 +147,23 @@ impl State {
         let is_both = |at: &InstanceKey| model.is_some_and(|key| takes(at, key)) && takes(at, lines.own);
         let are_mixed = self.instances.keys().any(is_both);
         let queries = made.unwrap_or_else(|error| {
-            pool.metrics.coding.encode_failures.inc();
+            self.coded.get_mut(&group.pool).into_iter().for_each(|coded| coded.failures[0] += 1);
             tracing::debug!(model = %pool.model.name, %error, "encoding failed");
             Vec::new()
         });
-        self.react(driver, Told::Encoded(group.key), effects, |state, now| {
+        self.react(driver, |state, now| {
             let Some(coded) = state.coded.get_mut(&group.pool) else { return };
             let (Some(deadline), Some(model), false) =
                 (coded.coder.deadline(group.key), model, queries.is_empty())
             else {
                 return coded.coder.give_up(group.key);
             };
-            for (place, query) in queries.into_iter().enumerate() {
+            for (place, inputs) in queries.into_iter().enumerate() {
                 let parity = Arc::new(Parity {
                     model: group.coder.models.get(place).unwrap_or(&pool.model).clone(),
                     pool: pool.clone(),
                     coder: group.coder.clone(),
-                    inputs: query.inputs,
+                    inputs,
                     group: group.key,
                     members: group.members.clone(),
                     deadline,
@@ -208,27 +203,20 @@ impl State {
     }
 
     /// Offers a reconstruction, if it is sure enough.
-    pub(super) fn decoded(
-        &mut self,
-        driver: &Driver,
-        of: &Decoding,
-        made: Result<Decoded, Error>,
-        effects: &mut Effects,
-    ) {
-        let metrics = &of.pool.metrics.coding;
+    pub(super) fn decoded(&mut self, driver: &Driver, of: &Decoding, made: Result<Decoded, Error>) {
         let (outputs, confidence) = match made {
             Ok(decoded) => decoded,
             Err(error) => {
-                metrics.decode_failures.inc();
+                self.coded.get_mut(&of.pool.id).into_iter().for_each(|coded| coded.failures[1] += 1);
                 tracing::debug!(model = %of.pool.model.name, %error, "decoding failed");
                 return;
             }
         };
         if let Some(confidence) = confidence {
-            metrics.confidence.observe(f64::from(confidence));
+            of.pool.metrics.confidence.observe(f64::from(confidence));
         }
         let group = of.group.data().as_ffi();
-        self.step(driver.clock.now(), &of.row, Step::Decoded(group, confidence));
+        self.step(driver.clock.now(), &of.row, Step::Decoded { group, confidence });
         let least = of.pool.standing().map_or(0.0, |standing| standing.in_force.coding.min_confidence.get());
         // Outputs other than classes have no confidence and are only given if the least is 0.
         let is_sure = f64::from(confidence.unwrap_or(0.0)) >= least;
@@ -244,7 +232,7 @@ impl State {
             group: Some(group),
             parity: None,
         };
-        self.react(driver, Told::Decoded(of.query), effects, |state, now| {
+        self.react(driver, |state, now| {
             state.dispatcher.offer(now, of.query, output);
         });
         self.held_back_row(driver.clock.now(), of.query, &of.row);

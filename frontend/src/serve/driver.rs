@@ -8,43 +8,30 @@
 //! Effects of two events may overtake each other after the lock: a run may be stopped before it is started. Its stop
 //! signal is made under the lock, so it is not lost.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use parm_dispatcher::{
-    InstanceKey, InstanceSpec, JobKey, ModelSettings, Payer, QueryKey, Reject, Shape, Time,
-};
-use parm_settings::{Cost, InForce, PoolSettings};
+use parm_dispatcher::{InstanceSpec, ModelSettings, Payer, QueryKey, Reject, Shape, Time};
 use parm_shares::{Account, Table};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::agreement::Pair;
-use super::alarm::{Alarm, Wake};
-use super::attempt::{Attempt, Ending};
 use super::call::{Call, Failed, Verdict};
-use super::clock::{Clock, Timers};
-use super::coded::Grouped;
-use super::coding::{Decoded, Decoding, Desk, ParityQuery, Stock};
-use super::crash::Told;
-use super::grants::Listener;
-use super::held::Held;
+use super::clock::{Alarm, Clock, Timers, Wake};
+use super::coding::Desk;
 use super::inputs::Inputs;
-use super::instance::{Instance, InstanceId};
-use super::lines::{Keys, Lines};
+use super::instance::{Instance, InstanceId, Listener};
+use super::lines::Lines;
 use super::pool::{Pool, PoolId};
-use super::reading::{self, InstanceReading, ModelReading};
-use super::state::{Effect, Effects, State};
+use super::reading::{InstanceReading, ModelReading};
+use super::state::{Effect, State};
 use super::terms::Terms;
 use crate::config;
-use crate::console::moment::Glance;
-use crate::console::{Happening, Journal, KeptQuery, Kind, LogRate, Wanted};
-use crate::error::Error;
+use crate::console::{Glance, Happening, Journal, KeptQuery, Kind, LogRate, Wanted};
 use crate::lifelines::Lifelines;
 use crate::record::{Note, Recorder};
 
@@ -62,11 +49,8 @@ pub(crate) struct Driver {
     pub(crate) journal: Journal,
     /// Log lines about answers that an instance cut.
     pub(super) cuts: LogRate<u32>,
-    pub(super) stock: Arc<Stock>,
     pub(super) desk: Desk,
     pub(crate) lifelines: Lifelines,
-    /// Folder for the latest calls if the dispatcher panics.
-    pub(super) crash_folder: Option<PathBuf>,
     alarm: Alarm,
     state: Mutex<State>,
 }
@@ -93,7 +77,6 @@ impl Driver {
         limits: config::Instances,
         shares: Arc<Table>,
         timers: Timers,
-        crash_folder: Option<PathBuf>,
     ) -> io::Result<Arc<Self>> {
         let mut state = State::new();
         let terms = shares
@@ -113,10 +96,8 @@ impl Driver {
             recording_stopped: Mutex::default(),
             journal: Journal::default(),
             cuts: LogRate::default(),
-            stock: Arc::default(),
             desk: Desk::default(),
             lifelines: Lifelines::default(),
-            crash_folder,
             alarm: Alarm::new(timers),
             state: Mutex::new(state),
         });
@@ -124,10 +105,12 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Changes the state under the lock, and does what follows after it.
-    fn with<T>(self: &Arc<Self>, change: impl FnOnce(&mut State, &mut Effects) -> T) -> T {
-        let mut effects = Effects::new();
-        let said = change(&mut self.state.lock(), &mut effects);
+    /// Reads or changes the state under the lock, and does what follows after it.
+    pub(super) fn with<T>(self: &Arc<Self>, change: impl FnOnce(&mut State) -> T) -> T {
+        let (said, effects) = {
+            let mut state = self.state.lock();
+            (change(&mut state), std::mem::take(&mut state.effects))
+        };
         for effect in effects {
             match effect {
                 Effect::Wake(at, turn) => self.alarm.set(self.clock.instant(at), turn),
@@ -143,7 +126,7 @@ impl Driver {
         let now = self.clock.now();
         let Submission { pool, inputs, shape, terms, codable } = submission;
         self.recorder.note(|| Note::Query { at: now, pool: pool.clone(), rows: inputs.rows as u32 });
-        let call = self.with(|state, effects| {
+        let call = self.with(|state| {
             if pool.removed.load(Ordering::Acquire) || !state.pools.contains_key(&pool.id) {
                 let _ = told.send(Err(Failed { why: Reject::NoInstance, last: None, attempts: 0 }));
                 return None;
@@ -151,16 +134,10 @@ impl Driver {
             let stories = || state.archive.room();
             let call = Arc::new(Call::new((pool, inputs), (terms, codable), (now, shape), told, stories));
             state.calls += 1;
-            state.submit(self, &call, effects);
+            state.submit(self, &call);
             Some(call)
         });
         Ticket { driver: self.clone(), call, verdict }
-    }
-
-    /// Makes the dispatcher panic at the next query.
-    #[cfg(test)]
-    pub(super) fn plant_panic(&self) {
-        self.state.lock().planted = true;
     }
 
     /// The dispatcher's time.
@@ -174,15 +151,15 @@ impl Driver {
         if instance.first_join() {
             instance.client.watch(Arc::new(Listener::of(self, instance)));
         }
-        self.with(|state, effects| match state.keys.get(&instance.id).copied() {
+        self.with(|state| match state.keys.get(&instance.id).copied() {
             Some(key) => {
-                state.react(self, Told::Serves(key), effects, |state, now| {
+                state.react(self, |state, now| {
                     state.dispatcher.serve(now, key, spec);
                     state.dispatcher.hold(now, key, false);
                 });
             }
             None => {
-                state.react(self, Told::Joined, effects, |state, now| {
+                state.react(self, |state, now| {
                     let key = state.dispatcher.join(now, spec);
                     state.keys.insert(instance.id, key);
                     state.instances.insert(key, instance.clone());
@@ -193,21 +170,11 @@ impl Driver {
         });
     }
 
-    /// Handles what an instance says on one of its connections.
-    pub(super) fn heard(self: &Arc<Self>, instance: &Instance, connection: u64, told: parm_grants::Told) {
-        self.with(|state, effects| state.heard(self, instance, (connection, told), effects));
-    }
-
-    /// Takes the measured cost of a stand-in, to show until the dispatcher knows it.
-    pub(super) fn know_cost(&self, pool: PoolId, cost: Cost) {
-        self.state.lock().pools.get_mut(&pool).into_iter().for_each(|lines| lines.cost = Some(cost));
-    }
-
     /// Gives an instance no further jobs; it completes those that it has.
     pub(crate) fn drain(self: &Arc<Self>, instance: InstanceId) {
-        self.with(|state, effects| {
+        self.with(|state| {
             let Some(key) = state.keys.get(&instance).copied() else { return };
-            state.react(self, Told::Held(key, true), effects, |state, now| {
+            state.react(self, |state, now| {
                 state.dispatcher.hold(now, key, true);
             });
         });
@@ -215,9 +182,9 @@ impl Driver {
 
     /// Removes an instance.
     pub(crate) fn leave(self: &Arc<Self>, instance: InstanceId) {
-        self.with(|state, effects| {
+        self.with(|state| {
             let Some(key) = state.keys.remove(&instance) else { return };
-            state.react(self, Told::Left(key), effects, |state, now| {
+            state.react(self, |state, now| {
                 state.dispatcher.leave(now, key);
                 state.instances.remove(&key);
                 state.agreements.leave(key);
@@ -226,38 +193,9 @@ impl Driver {
         });
     }
 
-    /// A probed instance works.
-    pub(super) fn probed(self: &Arc<Self>, instance: InstanceKey) {
-        self.with(|state, effects| {
-            state.react(self, Told::Probed(instance), effects, |state, now| {
-                state.dispatcher.probed(now, instance);
-            });
-        });
-    }
-
-    /// Handles the end of an attempt.
-    pub(super) fn finished(self: &Arc<Self>, job: JobKey, ending: Ending) {
-        self.with(|state, effects| state.finish(self, job, ending, effects));
-    }
-
-    /// Handles comparisons of predictions with their stand-ins' answers.
-    pub(super) fn compared(self: &Arc<Self>, attempt: &Attempt, said: &[(Pair, bool)]) {
-        self.with(|state, effects| state.compared(self, attempt, said, effects));
-    }
-
-    /// Handles the end of an encoding.
-    pub(super) fn encoded(self: &Arc<Self>, group: Grouped, made: Result<Vec<ParityQuery>, Error>) {
-        self.with(|state, effects| state.encoded(self, group, made, effects));
-    }
-
-    /// Handles the end of a decoding.
-    pub(super) fn decoded(self: &Arc<Self>, of: &Decoding, made: Result<Decoded, Error>) {
-        self.with(|state, effects| state.decoded(self, of, made, effects));
-    }
-
     /// Adds a pool, whose approximate answers count with those of an earlier version.
     pub(crate) fn add(self: &Arc<Self>, pool: &Arc<Pool>, before: Option<PoolId>) {
-        self.with(|state, _| {
+        self.with(|state| {
             let before = before.and_then(|before| state.pools.get(&before)).map(|lines| lines.own);
             let settings = ModelSettings::default();
             let own = match before {
@@ -267,26 +205,6 @@ impl Driver {
             state.models.insert(own, pool.id);
             state.pools.insert(pool.id, Lines::new(pool.clone(), own));
         });
-    }
-
-    /// Puts a pool's settings into effect.
-    pub(crate) fn configure(self: &Arc<Self>, pool: &Pool, settings: PoolSettings, in_force: InForce) {
-        self.with(|state, effects| state.configure(self, pool, (settings, in_force), effects));
-    }
-
-    /// Removes a model.
-    pub(crate) fn forget(self: &Arc<Self>, pool: PoolId) {
-        self.with(|state, effects| state.forget(self, pool, effects));
-    }
-
-    /// The names of all pools' models.
-    pub(super) fn model_keys(&self) -> BTreeMap<PoolId, Keys> {
-        self.state.lock().model_keys()
-    }
-
-    /// How many of so many instances run only a pool's parities.
-    pub(super) fn apart(&self, pool: PoolId, instances: usize) -> usize {
-        self.state.lock().pools.get(&pool).map_or(0, |lines| lines.apart(instances))
     }
 
     /// Amount of state kept for requests and instances.
@@ -305,9 +223,9 @@ impl Driver {
         }
     }
 
-    /// Accounts of all shares.
-    pub(crate) fn shared(&self) -> Vec<(reading::Payer, Account)> {
-        self.state.lock().accounts()
+    /// The accounts of shares, and of models without a share that used something, each with its name.
+    pub(crate) fn shared(&self) -> Vec<(Payer, [String; 2], Account)> {
+        self.state.lock().accounts(self)
     }
 
     /// The median time of a model's runs, once enough are known.
@@ -360,7 +278,6 @@ impl Driver {
         self.state.lock().archive.find(wanted)
     }
 
-    /// A kept query.
     pub(crate) fn query(&self, id: QueryKey) -> Option<KeptQuery> {
         self.state.lock().archive.get(id)
     }
@@ -384,21 +301,17 @@ impl Driver {
         if call.close().is_none() {
             return; // it has its verdict
         }
-        self.with(|state, effects| {
-            state.react(self, Told::Cancelled, effects, |state, now| {
-                let mut discarded = Effects::new();
-                state.cancel(now, call, &mut discarded);
-                discarded
-            })
+        self.with(|state| {
+            state.react(self, |state, now| state.cancel(now, call));
         });
     }
 }
 
 impl Wake for Driver {
     fn wake(self: Arc<Self>) {
-        self.with(|state, effects| {
+        self.with(|state| {
             state.wakes_at = None;
-            state.react(&self, Told::Ticked, effects, |state, now| {
+            state.react(&self, |state, now| {
                 state.dispatcher.tick(now);
                 state.coded.values_mut().for_each(|coded| coded.coder.tick(now));
             });
@@ -423,4 +336,23 @@ impl Drop for Ticket {
             self.driver.abandon(&call);
         }
     }
+}
+
+/// State kept for requests and instances.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Requests without a verdict.
+    pub requests: usize,
+    /// Queries without a reply, parities and comparisons among them.
+    pub queries: usize,
+    /// Runs without an end.
+    pub jobs: usize,
+    /// Coding groups.
+    pub groups: usize,
+    /// Their members and parities without a reply.
+    pub members: usize,
+    /// Instances that joined.
+    pub instances: usize,
+    /// Models.
+    pub pools: usize,
 }

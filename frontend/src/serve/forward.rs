@@ -2,27 +2,28 @@
 //!
 //! A query's prediction is the beginning of its answer. What follows is passed on by the server that began it.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{self, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::header::{CONTENT_LOCATION, LOCATION};
 use http::{HeaderMap, HeaderName, HeaderValue};
+use http_body::{Body, Frame, SizeHint};
 use parm_dispatcher::{Failure, Reject, Shape};
 use parm_protocol::{
-    Context, Error, InferRequest, ModelRef, OpaqueAnswer, OpaqueBody, OpaqueRequest, Parameters, is_grpc,
-    terms,
+    Broken, Context, Error, InferRequest, ModelRef, OpaqueAnswer, OpaqueBody, OpaqueRequest, RestOfBody,
+    forwarded, is_grpc, terms,
 };
 use parm_transport::keys;
 
 use super::call::Failed;
 use super::driver::Submission;
-use super::endings;
 use super::inputs::Inputs;
-use super::outcome::Outcome;
-use super::outputs::Answers;
+use super::outputs::{Answers, Outcome};
 use super::pool::Pool;
-use super::redirect::Addressed;
-use super::refusal;
-use super::service::{Frontend, age};
+use super::service::{Frontend, age, refused};
 use super::terms::Terms;
 use super::trace;
 use crate::upstreams::{Route, is_upstream};
@@ -55,7 +56,7 @@ impl Frontend {
         request: OpaqueRequest,
         context: Context,
     ) -> Result<OpaqueAnswer, Error> {
-        let _active = self.core.activity.enter();
+        let _active = self.core.requests.token();
         let is_call = is_grpc(&request.headers);
         let (path, body) = (request.target.path(), &request.body);
         let route = self.core.routes.find(&request.method, path, body, is_call).clone();
@@ -64,7 +65,7 @@ impl Frontend {
             true => Error::Unavailable { message: NO_CALLS.into() },
             false => Error::NoInstance { model: model.name.clone() },
         });
-        let pool = pool.inspect_err(|error| self.core.metrics.rejected(error))?;
+        let pool = pool.inspect_err(|error| self.core.metrics.models.rejected(error))?;
         let asked = Addressed::of(&request.headers);
         let mut answered = self.ask(&pool, &route, request, &context).await;
         match &mut answered {
@@ -76,23 +77,19 @@ impl Frontend {
             Ok((outcome, answer)) => {
                 // Its duration is that of its beginning, but only its end says whether it is an answer.
                 let (core, took) = (self.core.clone(), age(&context));
-                Ok(endings::watch(answer, move |error| match error {
+                Ok(watch(answer, move |error| match error {
                     None => {
                         pool.metrics.answered(outcome, 1, took);
                         pool.sums.answered(outcome, 1, took);
                     }
                     Some(error) => {
-                        core.metrics.failed(&pool.metrics, error);
+                        core.failed(&pool, error, took);
                         pool.sums.rejected(Reject::Failed(Failure::Instance), 1, took);
-                        pool.failed(took);
-                        pool.troubled(error);
                     }
                 }))
             }
             Err(error) => {
-                self.core.metrics.failed(&pool.metrics, &error);
-                pool.failed(age(&context));
-                pool.troubled(&error);
+                self.core.failed(&pool, &error, age(&context));
                 // The client sees what the server said; only the counts know that it is a failure.
                 if let Error::Answered(answer) = error { Ok((*answer).into()) } else { Err(error) }
             }
@@ -118,16 +115,9 @@ impl Frontend {
         let talks = request.stream.is_some();
         request.repeatable = route.repeatable;
         request.stall = if talks { route.stall } else { route.patience() };
-        let inputs = Arc::new(Inputs {
-            id: String::new(),
-            parameters: Parameters::new(),
-            tensors: Vec::new(),
-            outputs: Vec::new(),
-            rows: 1,
-            guarded_by: 0,
-            span: trace::forwarded(&route.name, &request, context),
-            opaque: Some(Arc::new(request)),
-        });
+        let span = trace::forwarded(&route.name, &request, context);
+        let opaque = Some(Arc::new(request));
+        let inputs = Arc::new(Inputs { span, opaque, ..Inputs::of(Vec::new(), 1) });
         let shape = Shape { name: pool.shapes.alone(), size: inputs.size() };
         let submission = Submission { pool: pool.clone(), inputs, shape, terms, codable: false };
         pool.sums.objective.allows(terms.deadline.since(self.core.driver.now()));
@@ -149,7 +139,7 @@ impl Frontend {
             Failed { why: Reject::NoInstance, last: Some(last), .. } => {
                 Error::Attempts { last: Box::new(last) }
             }
-            failed => refusal::error(pool, failed, age(context), self.core.config.requests.retry_after),
+            failed => refused(pool, failed, age(context), self.core.config.requests.retry_after),
         })
     }
 
@@ -189,4 +179,234 @@ fn opened(answers: Answers) -> Result<(Outcome, OpaqueAnswer), Error> {
     let mut opaque = answer.outputs.opaque.lock().take().ok_or_else(lost)?;
     opaque.headers.insert(OUTCOME, HeaderValue::from_static(answer.outcome.name()));
     Ok((answer.outcome, *opaque))
+}
+
+/// Takes the error if the server cut the answer. Called once.
+type OnEnd = Box<dyn FnOnce(Option<&Error>) + Send>;
+
+/// The rest of an answer whose end is reported.
+struct Watched {
+    rest: RestOfBody,
+    broken: Broken,
+    told: Option<OnEnd>,
+}
+
+/// Reports the end of an answer: at once if it is whole, and otherwise after its rest.
+pub(super) fn watch(
+    mut answer: OpaqueAnswer,
+    told: impl FnOnce(Option<&Error>) + Send + 'static,
+) -> OpaqueAnswer {
+    let broken = answer.broken.clone();
+    answer.body = match answer.body {
+        OpaqueBody::Begun(first, rest) => {
+            OpaqueBody::Begun(first, Box::pin(Watched { rest, broken, told: Some(Box::new(told)) }))
+        }
+        whole @ OpaqueBody::Whole(_) => {
+            told(None);
+            whole
+        }
+    };
+    answer
+}
+
+impl Watched {
+    fn tell(&mut self, error: Option<&Error>) {
+        if let Some(told) = self.told.take() {
+            told(error);
+        }
+    }
+}
+
+impl Body for Watched {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut task::Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let own = &mut *self;
+        let polled = own.rest.as_mut().poll_frame(cx);
+        let broken = own.broken.clone();
+        match (&polled, broken.error()) {
+            (_, Some(error)) | (Poll::Ready(Some(Err(error))), _) => own.tell(Some(error)),
+            (Poll::Ready(None), None) => own.tell(None),
+            (Poll::Ready(Some(Ok(_))), None) if own.rest.is_end_stream() => own.tell(None),
+            _ => {}
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.rest.size_hint()
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.tell(None);
+    }
+}
+
+/// The address that a client used: redirects to an upstream server's own address lead to it.
+///
+/// Problem: a server makes absolute redirects for the host that it was asked as, its own. A client that follows one leaves parm,
+/// or cannot reach the server at all.
+///
+/// Choice: as nginx does by default. If the address is that of any upstream server, host and scheme become those that the
+/// client used; path and query stay byte by byte. Other addresses, such as those of storage, stay.
+///
+/// Rejected: the client's host as the server's `Host`. Servers that choose by it, or check it, would refuse requests that they
+/// answer without parm.
+struct Addressed {
+    scheme: Option<HeaderValue>,
+    host: Option<HeaderValue>,
+}
+
+impl Addressed {
+    /// Reads the address from a request's headers. Does not allocate.
+    fn of(headers: &HeaderMap) -> Self {
+        let own = |name| headers.get(name).cloned();
+        Self { scheme: own(forwarded::SCHEME), host: own(forwarded::HOST) }
+    }
+
+    /// Corrects the addresses in an answer. `servers` lists the addresses of the upstream servers, and is called only if the
+    /// answer has an absolute one.
+    fn correct(&self, headers: &mut HeaderMap, servers: impl Fn() -> Vec<String>) {
+        for name in [LOCATION, CONTENT_LOCATION] {
+            let corrected =
+                headers.get(&name).and_then(|value| self.corrected(value.to_str().ok()?, &servers));
+            if let Some(corrected) = corrected {
+                headers.insert(name, corrected);
+            }
+        }
+    }
+
+    /// The address for the client; `None` if it stays.
+    fn corrected(&self, address: &str, servers: impl Fn() -> Vec<String>) -> Option<HeaderValue> {
+        let (scheme, authority, rest) = parts(address)?;
+        let is_own = servers().iter().any(|server| is_of(server, scheme, authority));
+        if !is_own {
+            return None;
+        }
+        let text = |value: &Option<HeaderValue>| value.as_ref()?.to_str().ok().map(str::to_owned);
+        let corrected = match (text(&self.scheme), text(&self.host)) {
+            (Some(scheme), Some(host)) => format!("{scheme}://{host}{rest}"),
+            // A client of HTTP/1.0 may state no host. A path alone leads back to where it asked.
+            _ if rest.starts_with('/') => rest.to_owned(),
+            _ => format!("/{rest}"),
+        };
+        HeaderValue::try_from(corrected).ok()
+    }
+}
+
+/// Scheme, authority and rest of an absolute address of HTTP. The scheme is empty if it is that of the request.
+fn parts(address: &str) -> Option<(&str, &str, &str)> {
+    let (scheme, after) = address.split_once("//")?;
+    let scheme = match scheme.strip_suffix(':') {
+        Some(scheme) if ["http", "https"].iter().any(|known| known.eq_ignore_ascii_case(scheme)) => scheme,
+        None if scheme.is_empty() => scheme,
+        _ => return None,
+    };
+    let end = after.find(['/', '?', '#', '\\']).unwrap_or(after.len());
+    let (authority, rest) = after.split_at(end);
+    Some((scheme, authority, rest))
+}
+
+/// Whether an authority is that of a server, such as `upstream+http://10.0.0.5:8000`.
+fn is_of(server: &str, scheme: &str, authority: &str) -> bool {
+    let server = server.strip_prefix("upstream+").unwrap_or(server);
+    // A server at a Unix socket is asked as `localhost`.
+    let (own_scheme, own) = server.split_once("://").unwrap_or(("http", "localhost:80"));
+    let own_scheme = if own_scheme.ends_with('s') { "https" } else { "http" };
+    let (scheme, own) = (if scheme.is_empty() { own_scheme } else { scheme }, own.trim_end_matches('/'));
+    let (host, port) = with_port(authority, scheme);
+    let (own_host, own_port) = with_port(own, own_scheme);
+    host.eq_ignore_ascii_case(own_host) && port == own_port
+}
+
+/// Host and port of an authority.
+fn with_port<'a>(authority: &'a str, scheme: &str) -> (&'a str, Option<u16>) {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') && !port.is_empty() => (host, port.parse().ok()),
+        Some((host, "")) => (host, Some(usual_port(scheme))),
+        _ => (authority, Some(usual_port(scheme))),
+    }
+}
+
+fn usual_port(scheme: &str) -> u16 {
+    if scheme.eq_ignore_ascii_case("https") { 443 } else { 80 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVERS: [&str; 4] = [
+        "upstream+http://10.0.0.5:8000",
+        "upstream+https://secure.local:443",
+        "upstream+http://[2001:db8::1]:80",
+        "upstream+unix:/run/model.sock",
+    ];
+
+    fn corrected(address: &str) -> Option<String> {
+        let asked = Addressed {
+            scheme: Some(HeaderValue::from_static("https")),
+            host: Some(HeaderValue::from_static("api.example.com:8443")),
+        };
+        let servers = || SERVERS.map(str::to_owned).to_vec();
+        let mut headers = HeaderMap::from_iter([(LOCATION, address.parse().unwrap())]);
+        headers.insert(CONTENT_LOCATION, address.parse().unwrap());
+        asked.correct(&mut headers, servers);
+        assert_eq!(headers[LOCATION], headers[CONTENT_LOCATION]);
+        (headers[LOCATION] != address).then(|| headers[LOCATION].to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn redirect_to_a_server_leads_to_the_address_asked() {
+        for (address, rest) in [
+            ("http://10.0.0.5:8000/who?a=%20b#c", "/who?a=%20b#c"),
+            ("HTTP://10.0.0.5:8000", ""),
+            ("http://10.0.0.5:8000?a", "?a"),
+            ("//10.0.0.5:8000/who", "/who"),
+            ("https://Secure.Local/a//b", "/a//b"),
+            ("https://secure.local:443/", "/"),
+            ("http://[2001:DB8::1]/v6", "/v6"),
+            ("http://localhost/socket", "/socket"),
+        ] {
+            let expected = format!("https://api.example.com:8443{rest}");
+            assert_eq!(corrected(address).as_deref(), Some(&*expected), "{address}");
+        }
+    }
+
+    #[test]
+    fn redirect_elsewhere_stays() {
+        for address in [
+            "/who",
+            "who//there",
+            "?a=http://10.0.0.5:8000/",
+            "http://10.0.0.5:8001/who",
+            "http://10.0.0.5/who",
+            "https://10.0.0.5:8000.example.com/",
+            "http://user@10.0.0.5:8000/",
+            "http://secure.local/plain",
+            "ftp://10.0.0.5:8000/",
+            "https://storage.example.com/a",
+        ] {
+            assert_eq!(corrected(address), None, "{address}");
+        }
+    }
+
+    #[test]
+    fn client_without_a_host_gets_a_path() {
+        let asked = Addressed { scheme: Some(HeaderValue::from_static("http")), host: None };
+        let servers = || SERVERS.map(str::to_owned).to_vec();
+        for (address, expected) in [("http://10.0.0.5:8000/a?b", "/a?b"), ("http://10.0.0.5:8000?b", "/?b")] {
+            assert_eq!(asked.corrected(address, servers).unwrap(), expected);
+        }
+    }
 }

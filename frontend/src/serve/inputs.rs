@@ -1,12 +1,17 @@
-//! Inputs of a request, shared by its queries, and the assembly of rows into the inputs of a job.
+//! Inputs of a request, shared by its queries: which rows share a batch, and the assembly of rows into the inputs of a job.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use parm_protocol::{
-    Error, InferRequest, ModelRef, NamedTensor, OpaqueRequest, Parameters, RequestedOutput, Tensor,
+    Error, InferRequest, ModelMetadata, ModelRef, NamedTensor, OpaqueRequest, Padding, Parameters,
+    RequestedOutput, Tensor,
 };
 use smallvec::SmallVec;
+
+use super::pool::Pool;
 
 /// Contents of a request, in the model's order.
 #[derive(Clone)]
@@ -32,6 +37,20 @@ pub(crate) struct Inputs {
 const LARGEST_SAMPLE: usize = 16 << 20;
 
 impl Inputs {
+    /// Rows without an id, parameters and a span, of which all outputs are wanted.
+    pub(crate) fn of(tensors: Vec<NamedTensor>, rows: usize) -> Self {
+        Self {
+            id: String::new(),
+            parameters: Parameters::new(),
+            tensors,
+            outputs: Vec::new(),
+            rows,
+            guarded_by: 0,
+            span: tracing::Span::none(),
+            opaque: None,
+        }
+    }
+
     /// The size of one of its queries for the dispatcher: 256 bytes each of an opaque request. Rows count as equal.
     pub(crate) fn size(&self) -> u32 {
         // Of a client that still sends, those that came until now.
@@ -66,16 +85,7 @@ impl Row {
             let data = Bytes::copy_from_slice(row.data());
             Ok(NamedTensor::new(input.name.clone(), Tensor::new(row.datatype(), row.shape(), data)?))
         };
-        Some(Inputs {
-            id: String::new(),
-            parameters: Parameters::new(),
-            tensors: tensors.iter().map(copy).collect::<Result<_, Error>>().ok()?,
-            outputs: Vec::new(),
-            rows: 1,
-            guarded_by: 0,
-            span: tracing::Span::none(),
-            opaque: None,
-        })
+        Some(Inputs::of(tensors.iter().map(copy).collect::<Result<_, Error>>().ok()?, 1))
     }
 }
 
@@ -171,23 +181,137 @@ fn wanted_by_any(rows: &[Row]) -> Vec<RequestedOutput> {
     wanted
 }
 
+/// The lengths of the rows of a padded batch.
+#[derive(Debug)]
+pub(crate) struct Lengths {
+    rows: SmallVec<[usize; 8]>,
+    padding: Arc<Padding>,
+}
+
+impl Lengths {
+    /// Those of rows that must be padded to run together. `None` if they are equal, or if the instances do not take padded
+    /// rows now: such a batch cannot be sent, and its rows are tried alone.
+    pub(super) fn of(pool: &Pool, rows: &[Row]) -> Option<Arc<Self>> {
+        if rows.len() < 2 {
+            return None;
+        }
+        let length = |row: &Row| Padding::length(&pool.metadata, &row.inputs.tensors);
+        let first = length(&rows[0])?;
+        if rows.iter().all(|row| length(row) == Some(first)) {
+            return None;
+        }
+        let padding = pool.padding()?;
+        let rows = rows.iter().map(length).collect::<Option<_>>()?;
+        Some(Arc::new(Self { rows, padding }))
+    }
+
+    /// The length that all rows get.
+    pub(super) fn longest(&self) -> Option<usize> {
+        self.rows.iter().max().copied()
+    }
+
+    /// A row of an output of the batch, without padding.
+    pub(super) fn row(&self, output: &NamedTensor, row: usize) -> Result<Tensor, Error> {
+        let own = output.tensor.slice_rows(row, 1)?;
+        let length = self.rows.get(row).copied();
+        let rows = self.rows.len();
+        let length = length.ok_or(Error::RowsOutOfRange { start: row, count: 1, rows })?;
+        self.padding.cut(&output.name, own, length)
+    }
+}
+
+/// Maximum remembered shapes; beyond it equal shapes may get different ids and share less.
+const REMEMBERED: usize = 4096;
+
+type Dimensions = SmallVec<[usize; 8]>;
+
+/// Shapes of one model's queries.
+pub(crate) struct Shapes {
+    /// Whether every dimension but the batch is fixed, so that there is only one shape.
+    fixed: bool,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    names: HashMap<Dimensions, u32>,
+    last: u32,
+}
+
+impl Shapes {
+    pub(crate) fn of(model: &ModelMetadata, batched: bool) -> Self {
+        let skipped = usize::from(batched);
+        let fixed = model.inputs.iter().all(|input| input.shape.iter().skip(skipped).all(|&dim| dim >= 0));
+        Self { fixed, known: Mutex::default() }
+    }
+
+    /// The id of the shape of one row of these inputs.
+    pub(crate) fn name(&self, inputs: &[NamedTensor], batched: bool) -> u32 {
+        if self.fixed {
+            return 0;
+        }
+        let skipped = usize::from(batched);
+        let mut dimensions = Dimensions::new();
+        for input in inputs {
+            let row = &input.tensor.shape()[skipped.min(input.tensor.shape().len())..];
+            dimensions.push(row.len());
+            dimensions.extend_from_slice(row);
+        }
+        self.known.lock().name(dimensions)
+    }
+
+    /// The id of the shape of one row, without the length of padded inputs. No other query has it.
+    pub(crate) fn padded(&self, inputs: &[NamedTensor], model: &ModelMetadata) -> u32 {
+        let mut dimensions = Dimensions::new();
+        for (input, declared) in inputs.iter().zip(&model.inputs) {
+            let row = &input.tensor.shape()[1..];
+            dimensions.push(row.len());
+            if Padding::pads(declared) {
+                dimensions.push(usize::MAX);
+            } else {
+                dimensions.extend_from_slice(row);
+            }
+        }
+        self.known.lock().name(dimensions)
+    }
+
+    /// A unique id, for a query that must not share.
+    pub(crate) fn alone(&self) -> u32 {
+        self.known.lock().fresh()
+    }
+}
+
+impl Known {
+    fn name(&mut self, dimensions: Dimensions) -> u32 {
+        if let Some(name) = self.names.get(&dimensions) {
+            return *name;
+        }
+        if self.names.len() == REMEMBERED {
+            self.names.clear();
+        }
+        let name = self.fresh();
+        self.names.insert(dimensions, name);
+        name
+    }
+
+    fn fresh(&mut self) -> u32 {
+        // Ids repeat after four billion; by then the first are unused. 0 is the fixed shape.
+        self.last = self.last.checked_add(1).unwrap_or(1);
+        self.last
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use parm_protocol::{Tensor, TensorMetadata};
+
     use super::*;
 
     fn inputs(values: &[f32], wanted: &[&str]) -> Arc<Inputs> {
         let tensor = Tensor::from_f32([values.len(), 1].as_slice(), values).unwrap();
         let output = |name: &&str| RequestedOutput { name: (*name).into(), parameters: Parameters::new() };
-        Arc::new(Inputs {
-            id: "q".into(),
-            parameters: Parameters::new(),
-            tensors: vec![NamedTensor::new("x", tensor)],
-            outputs: wanted.iter().map(output).collect(),
-            rows: values.len(),
-            guarded_by: 0,
-            span: tracing::Span::none(),
-            opaque: None,
-        })
+        let of_values = Inputs::of(vec![NamedTensor::new("x", tensor)], values.len());
+        Arc::new(Inputs { id: "q".into(), outputs: wanted.iter().map(output).collect(), ..of_values })
     }
 
     fn row(inputs: &Arc<Inputs>, index: usize) -> Row {
@@ -257,5 +381,31 @@ mod tests {
             let request = sent(&rows.map(|index| row(&own, index)));
             assert_eq!(request.inputs[0].parameters, own.tensors[0].parameters, "{rows:?}");
         }
+    }
+
+    fn model(shape: &[i64]) -> ModelMetadata {
+        let input = TensorMetadata { name: "x".into(), datatype: "FP32".into(), shape: shape.into() };
+        ModelMetadata { inputs: vec![input], ..ModelMetadata::default() }
+    }
+
+    fn shaped(shape: &[usize]) -> Vec<NamedTensor> {
+        let values = vec![0.0; shape.iter().product()];
+        vec![NamedTensor::new("x", Tensor::from_f32(shape, &values).unwrap())]
+    }
+
+    #[test]
+    fn shape_has_all_dimensions_but_the_batch() {
+        let shapes = Shapes::of(&model(&[-1, -1]), true);
+        let name = |shape: &[usize]| shapes.name(&shaped(shape), true);
+        assert_eq!(name(&[1, 4]), name(&[7, 4]));
+        assert_ne!(name(&[1, 4]), name(&[1, 5]));
+        assert_ne!(shapes.alone(), shapes.alone());
+        let fixed = Shapes::of(&model(&[-1, 4]), true);
+        assert_eq!(fixed.name(&shaped(&[1, 4]), true), 0);
+        let model = model(&[-1, -1]);
+        let padded = |shape: &[usize]| shapes.padded(&shaped(shape), &model);
+        assert_eq!(padded(&[1, 4]), padded(&[7, 5]));
+        assert!([4, 5, 0].iter().all(|size| name(&[1, *size]) != padded(&[1, 4])), "not padded");
+        assert_ne!(fixed.alone(), 0);
     }
 }

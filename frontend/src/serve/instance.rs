@@ -1,17 +1,21 @@
 //! Instance as the driver knows it: its client, its models and its measured times.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::num::NonZeroU16;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use parm_grants::{Order, Told};
 use parm_protocol::client::Client;
+use parm_protocol::fleet::{News, Watcher};
 use parm_protocol::{Code, Error, ModelIndex, rest};
 use tokio::sync::Notify;
 
+use super::driver::Driver;
 use super::pool::Pool;
+use super::state::State;
 use crate::metrics;
 
 /// Number of service times for the quantiles.
@@ -44,7 +48,8 @@ pub(crate) struct Instance {
     absent: RwLock<Vec<ModelIndex>>,
     /// Models that it rejected a job for, or unloaded by order, since the last description began.
     disowned: Mutex<BTreeSet<String>>,
-    recent: Mutex<Recent>,
+    /// Its last service times.
+    recent: Mutex<VecDeque<Duration>>,
     /// Finished jobs, and how many of them failed.
     ended: [AtomicU64; 2],
     metrics: metrics::InstanceMetrics,
@@ -73,11 +78,6 @@ pub(crate) struct Quantiles {
     pub(crate) p99: Duration,
 }
 
-struct Recent {
-    times: Vec<Duration>,
-    next: usize,
-}
-
 impl Instance {
     pub(crate) fn new(
         (id, number): (InstanceId, u32),
@@ -98,7 +98,7 @@ impl Instance {
             pools: RwLock::default(),
             absent: RwLock::default(),
             disowned: Mutex::default(),
-            recent: Mutex::new(Recent { times: Vec::new(), next: 0 }),
+            recent: Mutex::default(),
             ended: Default::default(),
             metrics,
             stated_slots: AtomicU16::new(0),
@@ -176,12 +176,10 @@ impl Instance {
     pub(crate) fn served(&self, took: Duration) {
         self.metrics.service_time.observe(took.as_secs_f64());
         let mut recent = self.recent.lock();
-        let next = recent.next;
-        match recent.times.get_mut(next) {
-            Some(time) => *time = took,
-            None => recent.times.push(took),
+        if recent.len() == WINDOW {
+            recent.pop_front();
         }
-        recent.next = (next + 1) % WINDOW;
+        recent.push_back(took);
     }
 
     /// Counts a finished job.
@@ -262,9 +260,76 @@ impl Instance {
 
     /// Quantiles of the last service times; `None` before the first.
     pub(crate) fn quantiles(&self) -> Option<Quantiles> {
-        let mut times = self.recent.lock().times.clone();
+        let mut times: Vec<_> = self.recent.lock().iter().copied().collect();
         times.sort_unstable();
         let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
         (!times.is_empty()).then(|| Quantiles { median: at(0.5), p90: at(0.9), p99: at(0.99) })
+    }
+}
+
+/// Hears one instance: asks and grants between this frontend and workers of ours (see the crate `grants`).
+///
+/// The dispatcher decides both. Here messages of an earlier connection are ignored, because its grants are void, and an ask that
+/// another thread has overtaken is not sent, because each states what holds from now on.
+pub(super) struct Listener {
+    driver: Weak<Driver>,
+    instance: Weak<Instance>,
+}
+
+impl Listener {
+    pub(super) fn of(driver: &Arc<Driver>, instance: &Arc<Instance>) -> Self {
+        Self { driver: Arc::downgrade(driver), instance: Arc::downgrade(instance) }
+    }
+}
+
+impl Watcher for Listener {
+    fn heard(&self, connection: u64, news: News) {
+        let Some((driver, instance)) = self.driver.upgrade().zip(self.instance.upgrade()) else { return };
+        let told = match news {
+            News::Slots(slots) => return instance.set_stated_slots(slots),
+            News::Told(told) => told,
+            News::Ended => Told::Shared(false),
+        };
+        driver.with(|state| state.heard(&driver, &instance, (connection, told)));
+    }
+}
+
+impl State {
+    /// Tells the dispatcher what an instance says on one of its connections.
+    pub(super) fn heard(&mut self, driver: &Driver, instance: &Instance, (connection, told): (u64, Told)) {
+        // Only changed here, under the lock.
+        if instance.connection.fetch_max(connection, Ordering::Relaxed) > connection {
+            return;
+        }
+        if let Told::Shared(shared) = told {
+            instance.set_shared(shared);
+        }
+        let Some(key) = self.keys.get(&instance.id).copied() else { return };
+        self.react(driver, |state, now| match told {
+            Told::Granted => state.dispatcher.granted(now, key),
+            Told::Recalled => state.dispatcher.recalled(now, key),
+            Told::Shared(shared) => state.dispatcher.shared(now, key, shared),
+        });
+    }
+}
+
+impl Instance {
+    /// Tells it the order of this number, unless it is an ask that a later one has overtaken.
+    pub(super) fn order(&self, number: u64, order: Order) {
+        let mut latest_ask = self.latest_ask.lock();
+        if matches!(order, Order::Ask(_)) {
+            if number < *latest_ask {
+                return;
+            }
+            *latest_ask = number;
+        }
+        self.client.tell(order);
+    }
+
+    /// An attempt that was to run there is not sent: its grant goes back.
+    pub(super) fn not_sent(&self) {
+        if self.is_shared() {
+            self.client.tell(Order::Return);
+        }
     }
 }

@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use parm_dispatcher::{Coder, ModelKey, ModelSettings};
 use parm_protocol::ModelRef;
-use parm_settings::{Cost, InForce, ModelRole, PolicyKind, PoolSettings};
+use parm_settings::{InForce, ModelRole, PolicyKind, PoolSettings};
 
 use super::coded::Coded;
-use super::crash::Told;
 use super::driver::Driver;
 use super::pool::{Pool, PoolId};
-use super::state::{Effects, State};
+use super::state::State;
 
 /// A pool, and its models in the dispatcher.
 pub(super) struct Lines {
@@ -24,8 +23,6 @@ pub(super) struct Lines {
     pub(super) parity: Option<ModelKey>,
     /// Its settings, and what of them is in force.
     pub(super) settings: Option<(PoolSettings, InForce)>,
-    /// The measured cost of its stand-in.
-    pub(super) cost: Option<Cost>,
     /// The runs of stand-ins and parity models that it had before, and those of them that nobody needed any more.
     pub(super) past_jobs: [u64; 2],
 }
@@ -42,7 +39,7 @@ pub(super) struct Keys {
 
 impl Lines {
     pub(super) fn new(pool: Arc<Pool>, own: ModelKey) -> Self {
-        Self { pool, own, helper: None, parity: None, settings: None, cost: None, past_jobs: [0; 2] }
+        Self { pool, own, helper: None, parity: None, settings: None, past_jobs: [0; 2] }
     }
 
     fn policy(&self) -> Option<PolicyKind> {
@@ -77,7 +74,6 @@ impl State {
         driver: &Driver,
         pool: &Pool,
         (settings, in_force): (PoolSettings, InForce),
-        effects: &mut Effects,
     ) {
         let codes = pool.codes();
         let Some(lines) = self.pools.get_mut(&pool.id) else { return };
@@ -116,7 +112,8 @@ impl State {
                 (coded.codes, coded.is_background) = (codes, is_background);
             }
             None => {
-                let new = |groups| Coded { coder: Coder::new(groups), codes, is_background };
+                let new =
+                    |groups| Coded { coder: Coder::new(groups), codes, is_background, failures: [0; 2] };
                 self.coded.extend(groups.map(|groups| (pool.id, new(groups))));
             }
         }
@@ -126,8 +123,8 @@ impl State {
         }
         lines.settings = Some((settings, in_force));
         let (helper, parity) = (lines.keys().helper, lines.parity);
-        self.configure_own(driver, pool.id, effects);
-        self.react(driver, Told::Roles, effects, |state, now| {
+        self.configure_own(driver, pool.id);
+        self.react(driver, |state, now| {
             let Some(lines) = state.pools.get(&pool.id) else { return };
             let Some((settings, in_force)) = &lines.settings else { return };
             let most = in_force.max_rows;
@@ -144,22 +141,22 @@ impl State {
     }
 
     /// Configures a pool's own model. While its stand-in's answers are withheld it has none.
-    pub(super) fn configure_own(&mut self, driver: &Driver, pool: PoolId, effects: &mut Effects) {
+    pub(super) fn configure_own(&mut self, driver: &Driver, pool: PoolId) {
         let Some(lines) = self.pools.get(&pool) else { return };
         let Some((settings, in_force)) = &lines.settings else { return };
         let is_withheld = self.agreements.of(pool).is_some_and(|known| known.agreement.is_withheld());
         let stand_in = lines.keys().helper.filter(|_| !is_withheld);
         let settings = settings.model_settings(in_force, ModelRole::Deployed { stand_in });
         let own = lines.own;
-        self.react(driver, Told::Configured(own), effects, |state, now| {
+        self.react(driver, |state, now| {
             state.dispatcher.configure(now, own, settings);
         });
     }
 
     /// Removes a pool and its models.
-    pub(super) fn forget(&mut self, driver: &Driver, pool: PoolId, effects: &mut Effects) {
+    pub(super) fn forget(&mut self, driver: &Driver, pool: PoolId) {
         let Some(lines) = self.pools.get(&pool).map(Lines::keys) else { return };
-        self.react(driver, Told::Removed(lines.own), effects, |state, now| {
+        self.react(driver, |state, now| {
             state.coded.remove(&pool);
             state.agreements.forget(pool);
             for key in [Some(lines.own), lines.helper, lines.parity].into_iter().flatten() {

@@ -12,7 +12,6 @@ use parm_dispatcher::{InstanceSpec, Offered, Site};
 use parm_protocol::ModelRef;
 
 use super::catalog::Catalog;
-use super::coding::{Costs, costs};
 use super::driver::Driver;
 use super::instance::{Instance, InstanceId};
 use super::lines::Keys;
@@ -22,8 +21,6 @@ use super::pool::{Description, Pool, PoolId};
 #[derive(Default)]
 pub(crate) struct Roster {
     joined: Mutex<BTreeMap<InstanceId, Joined>>,
-    /// Costs of stand-ins last sent to the dispatcher.
-    costs: Mutex<BTreeMap<PoolId, Costs>>,
     /// Called after the models are listed and before the dispatcher receives them.
     #[cfg(test)]
     pub(crate) before_settling: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
@@ -123,8 +120,8 @@ struct Roles {
 }
 
 impl Roles {
-    fn of(driver: &Driver, pools: &[Arc<Pool>], all: &BTreeMap<InstanceId, Joined>) -> Self {
-        let keys = driver.model_keys();
+    fn of(driver: &Arc<Driver>, pools: &[Arc<Pool>], all: &BTreeMap<InstanceId, Joined>) -> Self {
+        let keys = driver.with(|state| state.model_keys());
         let mut apart = BTreeSet::new();
         for pool in pools.iter().filter(|pool| keys.get(&pool.id).is_some_and(|keys| keys.is_apart)) {
             let present = all.iter().filter(|(_, joined)| !joined.draining);
@@ -137,7 +134,8 @@ impl Roles {
                 able.extend(helps.then_some((deployed, std::cmp::Reverse(*id))));
             }
             able.sort_unstable();
-            let wanted = driver.apart(pool.id, instances);
+            let wanted =
+                driver.with(|state| state.pools.get(&pool.id).map_or(0, |lines| lines.apart(instances)));
             let alone = able.iter().filter(|(deployed, _)| !deployed).count();
             let chosen = able.into_iter().take(wanted.max(alone));
             apart.extend(chosen.map(|(_, std::cmp::Reverse(id))| (pool.id, id)));
@@ -210,14 +208,13 @@ impl Roster {
         self.before_settling();
         let roles = Roles::of(driver, &pools, &all);
         all.values_mut().for_each(|joined| joined.settle(driver, &pools, &roles));
-        self.tell_costs(driver, &pools, &all);
     }
 
     /// Removes a pool from the dispatcher that the catalog no longer has. A thread that listed the pool before, to send
     /// specifications of instances, is done by then. Otherwise the dispatcher would add the pool again and keep it for ever.
     pub(crate) fn forget(&self, driver: &Arc<Driver>, pool: PoolId) {
         let _alone = self.joined.lock();
-        driver.forget(pool);
+        driver.with(|state| state.forget(driver, pool));
     }
 
     /// Stops here if a test wants another thread to go first.
@@ -236,21 +233,5 @@ impl Roster {
         let is_apart = roles.keys.values().any(|keys| keys.is_apart);
         let settled = all.iter_mut().filter(|(id, _)| is_apart || **id == instance);
         settled.for_each(|(_, joined)| joined.settle(driver, &pools, &roles));
-        self.tell_costs(driver, &pools, &all);
-    }
-
-    /// Sends changed costs of stand-ins to the dispatcher, if servers report measured times.
-    fn tell_costs(&self, driver: &Arc<Driver>, pools: &[Arc<Pool>], all: &BTreeMap<InstanceId, Joined>) {
-        let mut told = self.costs.lock();
-        told.retain(|id, _| pools.iter().any(|pool| pool.id == *id));
-        for pool in pools {
-            let known = costs(pool, || all.values().map(|joined| joined.models.as_slice()));
-            let Some(cost) = known.used().filter(|_| told.get(&pool.id) != Some(&known)) else { continue };
-            let Costs { bundled, measured } = known;
-            let model = &*pool.model.name;
-            tracing::info!(model, bundle = ?bundled, workers = ?measured, "cost of the stand-in for 1, 2, 4 and 8 rows");
-            told.insert(pool.id, known);
-            driver.know_cost(pool.id, cost);
-        }
     }
 }

@@ -1,5 +1,6 @@
 //! Frontend as a server of the Open Inference Protocol.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,17 +19,14 @@ use parm_protocol::{
 use tokio::time::Instant;
 use tracing::Instrument;
 
+use super::call::Failed;
 use super::clock::Timers;
 use super::coding::LoadNets;
 use super::core::{Core, Dispatch, Reloaded};
-use super::driver::Submission;
-use super::held::Held;
-use super::index;
+use super::driver::{Held, Submission};
 use super::inputs::Inputs;
-use super::outcome::Outcome;
-use super::outputs::{self, Reply};
+use super::outputs::{self, Outcome, Reply};
 use super::pool::Pool;
-use super::refusal;
 use super::terms::{self, Terms};
 use super::trace;
 use crate::admin;
@@ -114,7 +112,7 @@ impl Frontend {
 
     /// Reports not ready from now on, so that load balancers turn away. New requests are still answered.
     pub fn start_draining(&self) {
-        self.core.activity.start_draining();
+        self.core.requests.close();
     }
 
     /// Applies the differences between two versions of the configured dispatch settings. Live changes of others stay.
@@ -135,7 +133,7 @@ impl Frontend {
     /// Reports not ready and waits until all requests are answered.
     pub async fn drain(&self) {
         self.start_draining();
-        self.core.activity.until_idle().await;
+        self.core.requests.wait().await;
     }
 
     /// Waits until all sampled queries are written.
@@ -181,7 +179,7 @@ impl Frontend {
             self.count_rejected(pool, failed.why, rows, age(context));
             let is_unknown = failed.last.as_ref().is_some_and(|last| last.code() == Code::NotFound);
             let is_outdated = is_unknown && !pool.gives_up_early(failed.attempts);
-            FailedRequest { error: refusal::error(pool, failed, age(context), retry_after), is_outdated }
+            FailedRequest { error: refused(pool, failed, age(context), retry_after), is_outdated }
         })?;
         let (outcome, response) = outputs::response(pool, reply, answers)?;
         if let Some((sampler, inputs)) = drawn {
@@ -329,7 +327,7 @@ impl Frontend {
 impl InferenceService for Frontend {
     fn is_ready(&self) -> bool {
         // The models of an instance join one after another, and requests for the last of them may be the first to come.
-        !self.core.activity.is_draining()
+        !self.core.requests.is_closed()
             && !self.core.roster.is_empty()
             && self.core.catalog.all().iter().any(|pool| pool.is_served() && self.answers(pool))
     }
@@ -340,7 +338,7 @@ impl InferenceService for Frontend {
             Err(Error::Unavailable { .. }) => return Ok(false),
             found => found?,
         };
-        Ok(!self.core.activity.is_draining() && self.answers(&pool))
+        Ok(!self.core.requests.is_closed() && self.answers(&pool))
     }
 
     fn server_metadata(&self) -> ServerMetadata {
@@ -385,7 +383,7 @@ impl InferenceService for Frontend {
     }
 
     fn repository_index(&self, ready_only: bool) -> Result<Vec<ModelIndex>, Error> {
-        Ok(index::of(&self.core, self.fleet.absent(), ready_only))
+        Ok(listed(&self.core, self.fleet.absent(), ready_only))
     }
 
     async fn load_model(&self, name: &str) -> Result<(), Error> {
@@ -397,11 +395,11 @@ impl InferenceService for Frontend {
     }
 
     async fn infer(&self, request: InferRequest, context: Context) -> Result<InferResponse, Error> {
-        let _active = self.core.activity.enter();
+        let _active = self.core.requests.token();
         let mut pool = match self.find(&request.model) {
             Ok(pool) => pool,
             Err(error) => {
-                self.core.metrics.rejected(&error);
+                self.core.metrics.models.rejected(&error);
                 return Err(error);
             }
         };
@@ -412,9 +410,7 @@ impl InferenceService for Frontend {
                 Ok(response)
             }
             Err(error) => {
-                self.core.metrics.failed(&pool.metrics, &error);
-                pool.failed(age(&context));
-                pool.troubled(&error);
+                self.core.failed(&pool, &error, age(&context));
                 Err(error)
             }
         }
@@ -429,11 +425,68 @@ impl InferenceService for Frontend {
     }
 
     fn rejected(&self, error: &Error, _transport: Transport) {
-        self.core.metrics.rejected(error);
+        self.core.metrics.models.rejected(error);
     }
 }
 
 /// Time since a request's arrival, by the runtime's clock.
 pub(super) fn age(context: &Context) -> Duration {
     context.arrived.elapsed()
+}
+
+/// Builds the index, including models that instances know but do not serve.
+///
+/// An unloaded model stays listed with its instances' reason, as in Triton, because scripts wait for that. Models that only serve
+/// others are marked by a `reason`, which clients ignore for a `READY` model, but not hidden: another frontend in front of this one
+/// needs them.
+fn listed(core: &Core, absent: Vec<ModelIndex>, ready_only: bool) -> Vec<ModelIndex> {
+    let pools = core.catalog.all();
+    let mut index: Vec<_> = pools.iter().map(|pool| entry(core, pool)).collect();
+    let mut known: BTreeSet<_> =
+        pools.iter().map(|pool| (pool.model.name.clone(), pool.version.clone())).collect();
+    // Several instances may have unloaded it; the first one's reason is used.
+    index
+        .extend(absent.into_iter().filter(|model| known.insert((model.name.clone(), model.version.clone()))));
+    index.retain(|model| !ready_only || model.state == "READY");
+    index
+}
+
+fn entry(core: &Core, pool: &Arc<Pool>) -> ModelIndex {
+    let served = pool.is_served();
+    let reason = match served {
+        true => core.serves_others(&pool.model.name).unwrap_or_default(),
+        false => "no instance serves the model now".into(),
+    };
+    ModelIndex {
+        name: pool.model.name.clone(),
+        version: pool.version.clone(),
+        state: if served { "READY" } else { "UNAVAILABLE" }.into(),
+        reason,
+    }
+}
+
+/// The error for the client of a failed request.
+pub(super) fn refused(pool: &Pool, failed: Failed, waited: Duration, retry_after: Duration) -> Error {
+    let model = &pool.model.name;
+    match (failed.why, failed.last) {
+        (Reject::QueueFull, _) => Error::Overloaded {
+            message: format!(
+                "model '{model}' is overloaded: its queue is full: try again later, or add instances"
+            ),
+            retry_after,
+        },
+        (Reject::Overload, _) => Error::Overloaded {
+            message: format!(
+                "model '{model}' is overloaded: the query would miss its deadline: try again later, or add instances"
+            ),
+            retry_after,
+        },
+        (Reject::Deadline, _) => Error::DeadlineExceeded { waited },
+        (Reject::NoInstance, _) => Error::NoInstance { model: model.clone() },
+        (Reject::BadQuery, Some(last)) => last,
+        (Reject::Failed(_), Some(last)) => Error::Attempts { last: Box::new(last) },
+        (Reject::Failed(_) | Reject::BadQuery, None) => Error::Unavailable {
+            message: format!("no instance could run model '{model}': check the instances' health"),
+        },
+    }
 }

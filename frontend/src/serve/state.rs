@@ -1,7 +1,6 @@
-//! The dispatcher with what its actions need, behind one lock. The work that needs no lock is returned as effects.
+//! The dispatcher with what its actions need, behind one lock. The work that needs no lock is left as effects.
 
 use std::collections::{BTreeMap, HashMap};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,14 +20,11 @@ use super::attempt::{self, Attempt, Ending, Payload, Role, Stop};
 use super::call::{Call, Failed, Output, QueryRow, Verdict};
 use super::coded::Coded;
 use super::coding::Work;
-use super::crash::{Tape, Told};
 use super::driver::Driver;
 use super::instance::{Instance, InstanceId};
 use super::lines::Lines;
-use super::outcome::Outcome;
-use super::outputs::RowAnswer;
+use super::outputs::{Outcome, RowAnswer};
 use super::pool::{Pool, PoolId};
-use super::{crash, probe};
 use crate::console::{Archive, At};
 use crate::record::{Done, Note};
 
@@ -91,11 +87,8 @@ pub(super) struct State {
     turn: u64,
     /// Orders to instances so far.
     orders: u64,
-    tape: Tape,
-    reported: bool,
-    /// Makes the next query panic.
-    #[cfg(test)]
-    pub(super) planted: bool,
+    /// What is to do after the lock is released.
+    pub(super) effects: Effects,
 }
 
 impl State {
@@ -116,51 +109,33 @@ impl State {
             wakes_at: None,
             turn: 0,
             orders: 0,
-            tape: Tape::default(),
-            reported: false,
-            #[cfg(test)]
-            planted: false,
+            effects: Effects::new(),
         }
     }
 
     /// Tells the dispatcher something, and does what follows.
-    pub(super) fn react<T>(
-        &mut self,
-        driver: &Driver,
-        told: Told,
-        effects: &mut Effects,
-        tell: impl FnOnce(&mut Self, Time) -> T,
-    ) -> T {
+    pub(super) fn react<T>(&mut self, driver: &Driver, tell: impl FnOnce(&mut Self, Time) -> T) -> T {
         // The state of the dispatcher after a panic is unknown.
         let _line = driver.lifelines.hold("the dispatcher");
         let now = driver.clock.now();
-        self.tape.note(now, told);
-        let reacted = catch_unwind(AssertUnwindSafe(|| {
-            let said = tell(self, now);
-            self.follow(driver, now, effects);
-            said
-        }));
-        reacted.unwrap_or_else(|panic| {
-            if !std::mem::replace(&mut self.reported, true) {
-                driver.lifelines.explain(crash::report(driver.crash_folder.as_deref(), &self.tape, &panic));
-            }
-            resume_unwind(panic)
-        })
+        let said = tell(self, now);
+        self.follow(driver, now);
+        said
     }
 
     /// Does what the dispatcher asks for, until it asks for nothing more.
-    fn follow(&mut self, driver: &Driver, now: Time, effects: &mut Effects) {
+    fn follow(&mut self, driver: &Driver, now: Time) {
         loop {
             let mut actions = std::mem::take(&mut self.actions);
             actions.extend(self.dispatcher.actions());
             let mut is_done = actions.is_empty();
             for action in actions.drain(..) {
-                self.carry_out(driver, now, action, effects);
+                self.carry_out(driver, now, action);
             }
             self.actions = actions;
             is_done &= self.failing.is_empty();
-            self.close_failing(now, effects);
-            if !self.code(now, effects) && is_done {
+            self.close_failing(now);
+            if !self.code(now) && is_done {
                 break;
             }
         }
@@ -169,21 +144,15 @@ impl State {
         if let Some(next) = next.filter(|next| self.wakes_at.is_none_or(|set| *next < set)) {
             self.wakes_at = Some(next);
             self.turn += 1;
-            effects.push(Effect::Wake(next, self.turn));
+            self.effects.push(Effect::Wake(next, self.turn));
         }
     }
 
-    fn carry_out(
-        &mut self,
-        driver: &Driver,
-        now: Time,
-        action: Action<Payload, Output>,
-        effects: &mut Effects,
-    ) {
+    fn carry_out(&mut self, driver: &Driver, now: Time, action: Action<Payload, Output>) {
         match action {
             Action::Run { job, instance, model, why, rows } => {
                 let launched = self.run(driver, now, (job, instance), (model, why), rows);
-                effects.extend(launched.map(Effect::Launch));
+                self.effects.extend(launched.map(Effect::Launch));
             }
             Action::Cancel { job, reason, .. } => {
                 let stop = match reason {
@@ -196,23 +165,23 @@ impl State {
                 }
             }
             Action::Reply { query, payload, result } => {
-                self.reply(now, query, &payload, result, effects);
-                effects.push(Effect::Discard(payload));
+                self.reply(now, query, &payload, result);
+                self.effects.push(Effect::Discard(payload));
             }
             Action::Probe { instance } => {
                 let known = self.instances.get(&instance).cloned();
-                effects.extend(known.map(|known| Effect::Probe(instance, known)));
+                self.effects.extend(known.map(|known| Effect::Probe(instance, known)));
             }
-            Action::Tell { instance, condition } => self.tell_condition(driver, instance, condition.into()),
-            Action::Ask { instance, ask } => self.order(instance, Order::Ask(ask), effects),
-            Action::Return { instance } => self.order(instance, Order::Return, effects),
+            Action::Tell { instance, condition } => self.tell_condition(driver, instance, condition),
+            Action::Ask { instance, ask } => self.order(instance, Order::Ask(ask)),
+            Action::Return { instance } => self.order(instance, Order::Return),
         }
     }
 
-    fn order(&mut self, instance: InstanceKey, order: Order, effects: &mut Effects) {
+    fn order(&mut self, instance: InstanceKey, order: Order) {
         self.orders += 1;
         let known = self.instances.get(&instance).cloned();
-        effects.extend(known.map(|known| Effect::Order(known, self.orders, order)));
+        self.effects.extend(known.map(|known| Effect::Order(known, self.orders, order)));
     }
 
     fn run(
@@ -316,7 +285,6 @@ impl State {
         query: QueryKey,
         payload: &Payload,
         result: Result<Answer<Output>, Reject>,
-        effects: &mut Effects,
     ) {
         let of = match payload {
             Payload::Row(row) => row.call.pool.id,
@@ -353,7 +321,7 @@ impl State {
                 let answer = RowAnswer { outcome, outputs, row: at, confidence, group };
                 if let Some((told, answers)) = row.call.answer(row.index, answer) {
                     self.calls -= 1;
-                    effects.push(Effect::Tell(told, Ok(answers)));
+                    self.effects.push(Effect::Tell(told, Ok(answers)));
                 }
             }
             Err(why) => self.failing.push((row.call.clone(), Failed { why, last, attempts })),
@@ -362,16 +330,16 @@ impl State {
 
     /// The failure of a row fails its request, so its other rows are cancelled. If several of its rows failed at once, the
     /// first one's reason is reported.
-    fn close_failing(&mut self, now: Time, effects: &mut Effects) {
+    fn close_failing(&mut self, now: Time) {
         for (call, failed) in std::mem::take(&mut self.failing) {
             let Some(told) = call.close() else { continue };
-            effects.push(Effect::Tell(told, Err(failed)));
-            self.cancel(now, &call, effects);
+            self.effects.push(Effect::Tell(told, Err(failed)));
+            self.cancel(now, &call);
         }
     }
 
     /// Cancels the queries of a request that has its verdict or whose client is gone.
-    pub(super) fn cancel(&mut self, now: Time, call: &Arc<Call>, effects: &mut Effects) {
+    pub(super) fn cancel(&mut self, now: Time, call: &Arc<Call>) {
         self.calls -= 1;
         for query in call.open_queries() {
             let payload = self.dispatcher.cancel(now, query);
@@ -386,12 +354,12 @@ impl State {
                 });
                 self.archive.discard(story);
             }
-            effects.extend(payload.map(Effect::Discard));
+            self.effects.extend(payload.map(Effect::Discard));
         }
     }
 
     /// Handles the end of an attempt.
-    pub(super) fn finish(&mut self, driver: &Driver, job: JobKey, ending: Ending, effects: &mut Effects) {
+    pub(super) fn finish(&mut self, driver: &Driver, job: JobKey, ending: Ending) {
         let Some(running) = self.running.remove(&job) else { return };
         let now = driver.clock.now();
         let took = now.since(running.started);
@@ -420,14 +388,14 @@ impl State {
             Ending::GivenUp => End::Failed(Failure::Instance),
         };
         self.run_ended(now, &running, matches!(end, End::Answered(_)));
-        self.react(driver, Told::Ended(job, (&end).into()), effects, |state, now| {
+        self.react(driver, |state, now| {
             state.dispatcher.ended(now, job, end);
         });
         if matches!(running.role, Role::StandIn | Role::Backup) {
             self.held_back(now, &running);
         }
         running.instance.job_ended();
-        effects.extend(running.rows.into_iter().map(|row| Effect::Discard(row.payload)));
+        self.effects.extend(running.rows.into_iter().map(|row| Effect::Discard(row.payload)));
     }
 
     /// Takes note of predictions that arrived, and of those that never will.
@@ -456,7 +424,7 @@ impl State {
     }
 
     /// Submits the rows of a request.
-    pub(super) fn submit(&mut self, driver: &Driver, call: &Arc<Call>, effects: &mut Effects) {
+    pub(super) fn submit(&mut self, driver: &Driver, call: &Arc<Call>) {
         let Some(Lines { own, settings, .. }) = self.pools.get(&call.pool.id) else { return };
         let own = *own;
         let priority = match call.terms.priority {
@@ -476,9 +444,7 @@ impl State {
                 background: false,
                 apart_from: Vec::new(),
             };
-            self.react(driver, Told::Submitted(own), effects, |state, now| {
-                #[cfg(test)]
-                assert!(!state.planted, "planted");
+            self.react(driver, |state, now| {
                 let query = state.dispatcher.submit(now, submission);
                 row.with(|record| record.query = Some(query));
                 state.try_withheld(now, &row);
@@ -503,7 +469,7 @@ impl Effect {
                 let _ = told.send(verdict);
             }
             Self::Code(work) => work.start(driver),
-            Self::Probe(key, instance) => probe::send(driver, key, instance),
+            Self::Probe(key, instance) => attempt::probe(driver, key, instance),
             Self::Order(instance, number, order) => instance.order(number, order),
             Self::Wake(..) | Self::Discard(_) => {}
         }
@@ -552,7 +518,7 @@ fn default_answer(row: &QueryRow) -> Option<(Outcome, Output)> {
     if terms.accept != Accept::Any || !is_given {
         return None;
     }
-    let outputs = pool.codes().default_answer.as_ref()?.outputs();
+    let outputs = pool.codes().default_answer.clone()?;
     Some((
         Outcome::Default,
         Output { outputs, row: 0, by: None, confidence: None, group: None, parity: None },

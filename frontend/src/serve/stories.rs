@@ -5,7 +5,7 @@ use slotmap::Key;
 
 use super::attempt::{Payload, Role};
 use super::call::{Output, QueryRow};
-use super::outcome::Outcome;
+use super::outputs::Outcome;
 use super::state::{Running, State, note_failure};
 use crate::console::{At, KeptQuery, Step, kept_id};
 
@@ -32,49 +32,63 @@ impl State {
     /// Adds that a query waits for an instance.
     pub(super) fn queued(&mut self, at: Time, model: ModelKey, row: &QueryRow) {
         let before = self.dispatcher.waiting(model).saturating_sub(1);
-        self.step(at, row, Step::Queued(before));
+        self.step(at, row, Step::Queued { waiting: before });
     }
 
     /// Adds the start of a run.
-    pub(super) fn job_given(&mut self, now: Time, (role, why): (Role, Why), job: At, rows: &[Row<Payload>]) {
+    pub(super) fn job_given(
+        &mut self,
+        now: Time,
+        (role, why): (Role, Why),
+        At { instance, job }: At,
+        rows: &[Row<Payload>],
+    ) {
         for Row { payload, .. } in rows {
             let row = match payload {
                 Payload::Row(row) => row,
                 Payload::Check(_) => continue,
                 Payload::Parity(parity) => {
                     let group = parity.group.data().as_ffi();
-                    parity.members().for_each(|row| self.step(now, &row, Step::ParityGiven(job, group)));
+                    let step = Step::ParityGiven { instance, job, group };
+                    parity.members().for_each(|row| self.step(now, &row, step.clone()));
                     continue;
                 }
             };
             if matches!(why, Why::Hedge | Why::StandIn) {
-                let after = now.since(row.call.arrived);
+                let after_us = now.since(row.call.arrived).as_micros() as u64;
                 let is_new = row.with(|record| !record.replied && !record.story.is_late());
                 if is_new {
-                    self.step(now, row, Step::Late(after));
+                    self.step(now, row, Step::Late { after_us });
                 }
             }
             let step = match (role, why) {
                 (_, Why::Explore) | (Role::Parity, _) => continue,
-                (Role::Deployed, Why::Retry) => Step::Retried(job, rows.len()),
-                (Role::Deployed, _) => Step::Given(job, rows.len()),
-                (Role::Copy, _) => Step::Hedged(job, rows.len()),
-                (Role::Backup, _) => Step::BackupGiven(job),
-                (Role::StandIn, _) => Step::StandInGiven(job),
+                (Role::Deployed, Why::Retry) => Step::Retried { instance, job, rows: rows.len() },
+                (Role::Deployed, _) => Step::Given { instance, job, rows: rows.len() },
+                (Role::Copy, _) => Step::Hedged { instance, job, rows: rows.len() },
+                (Role::Backup, _) => Step::BackupGiven { instance, job },
+                (Role::StandIn, _) => Step::StandInGiven { instance, job },
             };
             self.step(now, row, step);
         }
     }
 
     /// Adds the end of a run. The run of a query's own prediction is part of the answer, unless it was answered before.
-    pub(super) fn job_in(&mut self, now: Time, running: &Running, job: At, outputs: &[Option<Output>]) {
+    pub(super) fn job_in(
+        &mut self,
+        now: Time,
+        running: &Running,
+        At { instance, job }: At,
+        outputs: &[Option<Output>],
+    ) {
         for (Row { payload, .. }, output) in running.rows.iter().zip(outputs) {
             let row = match payload {
                 Payload::Row(row) => row,
                 Payload::Check(_) => continue,
                 Payload::Parity(parity) => {
                     let group = parity.group.data().as_ffi();
-                    parity.members().for_each(|row| self.step(now, &row, Step::ParityIn(job, group)));
+                    let step = Step::ParityIn { instance, job, group };
+                    parity.members().for_each(|row| self.step(now, &row, step.clone()));
                     continue;
                 }
             };
@@ -82,9 +96,13 @@ impl State {
             let step = match running.role {
                 _ if running.why == Why::Explore => continue,
                 Role::Deployed | Role::Copy if !is_over => continue,
-                Role::Deployed | Role::Copy => Step::PredictionIn(job, None),
-                Role::Backup => Step::BackupIn(job),
-                Role::StandIn => Step::StandInIn(job, output.as_ref().and_then(|own| own.confidence)),
+                Role::Deployed | Role::Copy => Step::PredictionIn { instance, job, agrees: None },
+                Role::Backup => Step::BackupIn { instance, job },
+                Role::StandIn => Step::StandInIn {
+                    instance,
+                    job,
+                    confidence: output.as_ref().and_then(|own| own.confidence),
+                },
                 Role::Parity => continue,
             };
             self.step(now, row, step);
@@ -95,7 +113,7 @@ impl State {
     pub(super) fn job_failed(
         &mut self,
         now: Time,
-        job: At,
+        At { instance, job }: At,
         running: &Running,
         failure: Failure,
         error: &parm_protocol::Error,
@@ -106,7 +124,7 @@ impl State {
         let text: String = error.to_string().chars().take(LONGEST_ERROR).collect();
         for Row { payload, .. } in &running.rows {
             let Payload::Row(row) = payload else { continue };
-            self.step(now, row, Step::Failed(job, text.as_str().into()));
+            self.step(now, row, Step::Failed { instance, job, error: text.as_str().into() });
             if running.role != Role::StandIn {
                 note_failure(row, failure, error);
             }
@@ -125,7 +143,8 @@ impl State {
     /// The same of one query.
     pub(super) fn held_back_row(&mut self, now: Time, query: QueryKey, row: &QueryRow) {
         if let Some(until) = self.dispatcher.late_at(query).filter(|until| *until > now) {
-            self.step(now, row, Step::HeldBack(until));
+            let until_us = until.since(row.call.arrived).as_micros() as u64;
+            self.step(now, row, Step::HeldBack { until_us });
         }
     }
 
@@ -162,7 +181,7 @@ impl State {
             self.archive.discard(story);
             return;
         }
-        story.push(now, Step::Answered(outcome, error.map(Into::into)));
+        story.push(now, Step::Answered { outcome, error: error.map(Into::into) });
         let output = answer.as_ref().ok().map(|(_, output)| output);
         self.archive.keep(KeptQuery {
             id: query,

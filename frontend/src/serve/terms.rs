@@ -23,7 +23,6 @@ const OURS: [&str; 6] = ["timeout", "priority", ACCEPT, SHARE, ROWS, PADDED];
 /// The terms of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
-    /// Its deadline.
     pub(crate) deadline: Time,
     /// 0 is the default, 1 the most urgent.
     pub(crate) priority: u8,

@@ -4,10 +4,9 @@
 //! site.
 
 use parm_protocol::{Context, InferRequest, OpaqueRequest};
+use slotmap::Key;
 use tracing::Span;
 use tracing::field::Empty;
-
-use slotmap::Key;
 
 use super::attempt::{Attempt, Payload};
 
@@ -20,10 +19,7 @@ pub(super) fn query(request: &InferRequest, context: &Context) -> Span {
         id = %request.id,
         outcome = Empty,
     );
-    if let Some(traceparent) = &context.traceparent {
-        parm_transport::trace::adopt(&span, traceparent);
-    }
-    span
+    adopted(span, context)
 }
 
 /// The span of a request for an upstream server.
@@ -36,10 +32,7 @@ pub(super) fn forwarded(route: &str, request: &OpaqueRequest, context: &Context)
         path = %request.target.path(),
         outcome = Empty,
     );
-    if let Some(traceparent) = &context.traceparent {
-        parm_transport::trace::adopt(&span, traceparent);
-    }
-    span
+    adopted(span, context)
 }
 
 /// The span of a run, a child of its first query's; those of its other queries are linked.
@@ -61,7 +54,10 @@ pub(super) fn attempt(attempt: &Attempt) -> Span {
     span
 }
 
-/// The header that makes the instance's spans children of this one.
-pub(super) fn header(span: &Span) -> Option<String> {
-    parm_transport::trace::traceparent(span)
+/// Makes a span a child of the client's, if it sent one.
+fn adopted(span: Span, context: &Context) -> Span {
+    if let Some(traceparent) = &context.traceparent {
+        parm_transport::trace::adopt(&span, traceparent);
+    }
+    span
 }

@@ -4,7 +4,6 @@
 //! metrics. Reading order: `routes.toml` lists those of known model servers, `config` the operator's.
 
 mod config;
-mod named_model;
 mod pattern;
 mod pauses;
 
@@ -20,7 +19,7 @@ use parm_transport::client::UpstreamConfig;
 
 use self::config::MINUTE;
 pub use self::config::{Config, RouteConfig};
-use self::pattern::Pattern;
+use self::pattern::{Pattern, named_model};
 use self::pauses::{Paced, Pauses};
 use crate::error::Error;
 
@@ -48,7 +47,6 @@ pub(crate) struct Routes {
     other_calls: Arc<Route>,
 }
 
-/// A route.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
     pub(crate) name: String,
@@ -73,7 +71,6 @@ struct RouteRow {
     route: Arc<Route>,
 }
 
-/// A path of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct RoutePath {
     pattern: Pattern,
@@ -144,8 +141,7 @@ impl Routes {
     /// The route of a request, which may be a gRPC call. Routes of its model go first; the body is read only for them.
     pub(crate) fn find(&self, method: &Method, path: &str, body: &[u8], is_call: bool) -> &Arc<Route> {
         let named = OnceCell::new();
-        let is_named =
-            |model: &str| named.get_or_init(|| named_model::of_body(body)).as_deref() == Some(model);
+        let is_named = |model: &str| named.get_or_init(|| named_model(body)).as_deref() == Some(model);
         let is_of_model = |own: &RoutePath| {
             own.model.as_deref().is_some_and(|model| own.pattern.fits(path) && is_named(model))
         };
@@ -160,7 +156,6 @@ impl Routes {
         }
     }
 
-    /// The names of these routes.
     fn names(&self, wanted: impl Fn(&Route) -> bool) -> Arc<[String]> {
         self.all().filter(|route| wanted(route)).map(|route| route.name.clone()).collect()
     }

@@ -1,6 +1,10 @@
-//! Patterns of paths: text, and `{NAME}` for a part between slashes.
+//! What tells requests apart: patterns of paths, and the model that a request names.
 
-/// A pattern.
+use std::fmt;
+
+use serde::Deserializer as _;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern(Vec<Part>);
 
@@ -24,7 +28,6 @@ impl Pattern {
         })
     }
 
-    /// Whether a path fits.
     pub(super) fn fits(&self, path: &str) -> bool {
         let mut parts = path.strip_prefix('/').into_iter().flat_map(|path| path.split('/'));
         self.0.iter().all(|part| parts.next().is_some_and(|text| part.fits(text))) && parts.next().is_none()
@@ -53,6 +56,36 @@ impl Part {
     }
 }
 
+/// The model's name; `None` if the body is not a JSON object with one. Reads the body up to the name.
+pub(super) fn named_model(body: &[u8]) -> Option<String> {
+    let mut name = None;
+    // Leaving in the middle of the object is an error of the parser.
+    let _ = serde_json::Deserializer::from_slice(body).deserialize_map(Fields(&mut name));
+    name
+}
+
+/// Reads fields until the model's name.
+struct Fields<'a>(&'a mut Option<String>);
+
+impl<'de> Visitor<'de> for Fields<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
+        while let Some(field) = fields.next_key::<String>()? {
+            if field == "model" {
+                *self.0 = Some(fields.next_value()?);
+                break;
+            }
+            fields.next_value::<IgnoredAny>()?;
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,6 +110,24 @@ mod tests {
         }
         for bad in ["a", "/{", "/}", "/{}", "/{a}{b}", "/{a{b}}", "/a?b", "/%41", ""] {
             assert!(Pattern::read(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn name_is_that_of_the_outer_object() {
+        for (body, name) in [
+            (r#"{"model": "a"}"#, Some("a")),
+            (r#"{"messages": [{"model": "b", "content": "{"}], "model": "a\u002f1", "n": 1}"#, Some("a/1")),
+            (r#"{"model": "a", and the rest is not read"#, Some("a")),
+            (r#"{"model": 1}"#, None),
+            (r#"{"model": null}"#, None),
+            (r#"{"input": {"model": "a"}}"#, None),
+            (r#"["model", "a"]"#, None),
+            (r#"{"model""#, None),
+            ("model=a", None),
+            ("", None),
+        ] {
+            assert_eq!(named_model(body.as_bytes()).as_deref(), name, "{body}");
         }
     }
 }

@@ -17,8 +17,10 @@ use parm_protocol::{
 use parm_settings::{Fraction, PolicyKind};
 use tempfile::TempDir;
 
-use crate::fleet::{MS, coding, over, warm, workers_with};
-use crate::rig::{Network, column, config, infer, metric, outcome, ready, request, start, until, with};
+use crate::rig::{
+    MS, Network, coding, column, config, infer, metric, outcome, over, ready, request, start, until, warm,
+    with, workers_with,
+};
 use crate::scripted::{Act, Scripted, doubler};
 
 /// An entry whose model is named after the code, such as `sum2`.
@@ -276,20 +278,6 @@ async fn instances_may_serve_parity_models_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn query_outside_training_range_is_not_coded() {
-    let folder = bundle_of_sums(|_| {});
-    let instances = workers_with(3, &[doubler("double"), model("sum2", 2)]);
-    let frontend = over(bundled(folder.path(), 2), &instances).await;
-    for _ in 0..3 {
-        let far = [500.0, 1.0].map(|value| start(&frontend, request(&[value])));
-        for far in far {
-            assert_eq!(outcome(&far.await.unwrap().unwrap()), "exact");
-        }
-    }
-    assert_eq!(metric(&frontend, "parm_groups_total", &["kind=\"full\"", "model=\"double\""]), 1.0);
-}
-
-#[tokio::test(start_paused = true)]
 async fn default_answer_is_served_at_deadline_if_accepted() {
     let folder = bundle_of_sums(|_| {});
     let mut config = bundled(folder.path(), 2);
@@ -365,35 +353,6 @@ async fn learned_codes_run_with_the_provided_engine() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn models_without_a_bundle_are_hedged() {
-    let folder = bundle_of_sums(|_| {});
-    let instances = workers_with(2, &[doubler("twice"), doubler("double"), model("sum2", 2)]);
-    let frontend = over(bundled(folder.path(), 2), &instances).await;
-    let mut asked = request(&[1.0]);
-    asked.model.name = "twice".into();
-    assert_eq!(outcome(&infer(&frontend, asked).await.unwrap()), "exact");
-    let page = frontend.metrics();
-    let line = "model=\"twice\",outcome=\"exact\",policy=\"hedge\"";
-    assert!(page.contains(line), "{page}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn bundle_is_not_replaced_by_code_of_linear_models() {
-    let folder = bundle_of_sums(|_| {});
-    let instances = workers_with(3, &[doubler("double"), model("sum2", 2)]);
-    let mut config = bundled(folder.path(), 2);
-    config.dispatch.coding.code = Some(Kind::Mds);
-    let frontend = over(config, &instances).await;
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    let deployed = ["model=\"double\""];
-    assert_eq!(metric(&frontend, "parm_codes", &deployed), 0.0);
-    for _ in 0..4 {
-        infer(&frontend, request(&[1.0, 2.0])).await.unwrap();
-    }
-    assert_eq!(metric(&frontend, "parm_groups_total", &deployed), 0.0);
-}
-
-#[tokio::test(start_paused = true)]
 async fn models_that_serve_others_are_marked_in_index() {
     let folder = bundle_of_sums(|_| {});
     let instances = workers_with(1, &[doubler("double"), model("sum2", 2)]);
@@ -401,7 +360,7 @@ async fn models_that_serve_others_are_marked_in_index() {
     let mut config = config(PolicyKind::ApproximateBackup);
     config.dispatch.backup_model = Some("sum2".into());
     let backups = over(config, &instances).await;
-    let stand_ins = over(crate::fleet::stand_in(|own| own.model = Some("sum2".into())), &instances).await;
+    let stand_ins = over(crate::rig::stand_in(|own| own.model = Some("sum2".into())), &instances).await;
     for (frontend, mark) in [
         (parity_models, "parity model of 'double'"),
         (backups, "backup model of 'double'"),

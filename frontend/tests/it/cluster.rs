@@ -38,11 +38,6 @@ struct State {
     slices: BTreeMap<String, Value>,
     /// Lines for watches, each with the version from which it is old.
     log: Vec<(u64, String)>,
-    /// Versions before this one have expired.
-    oldest: u64,
-    /// Reports expiry by the status of the response rather than by a line.
-    says_at_once: bool,
-    page: usize,
     manner: Manner,
     /// The valid token.
     token: Option<String>,
@@ -78,9 +73,6 @@ impl Cluster {
             version: 100,
             slices: BTreeMap::new(),
             log: Vec::new(),
-            oldest: 0,
-            says_at_once: false,
-            page: usize::MAX,
             manner: Manner::Answers,
             token: None,
             watches: Vec::new(),
@@ -109,15 +101,6 @@ impl Cluster {
         state.tell("DELETED", &slice);
     }
 
-    /// Sends watches a bookmark.
-    pub(crate) fn bookmark(&self) {
-        let mut state = self.0.lock();
-        state.version += 1;
-        let object =
-            json!({"kind": "EndpointSlice", "metadata": {"resourceVersion": state.version.to_string()}});
-        state.tell("BOOKMARK", &object);
-    }
-
     /// Sends watches any line.
     pub(crate) fn says(&self, line: &str) {
         self.0.lock().say(|| Word::Line(line.to_owned()));
@@ -133,20 +116,8 @@ impl Cluster {
         self.0.lock().say(|| Word::Sever);
     }
 
-    /// Expires all versions: older watches get the error as a status or in a line.
-    pub(crate) fn forgets(&self, at_once: bool) {
-        let mut state = self.0.lock();
-        state.version += 1;
-        (state.oldest, state.says_at_once) = (state.version, at_once);
-    }
-
     pub(crate) fn is(&self, manner: Manner) {
         self.0.lock().manner = manner;
-    }
-
-    /// Sets the number of slices in a page.
-    pub(crate) fn pages(&self, slices: usize) {
-        self.0.lock().page = slices;
     }
 
     /// Sets the only valid token.
@@ -157,10 +128,6 @@ impl Cluster {
     /// Requested paths that contain a text.
     pub(crate) fn asked(&self, part: &str) -> Vec<String> {
         self.0.lock().asked.iter().filter(|path| path.contains(part)).cloned().collect()
-    }
-
-    pub(crate) fn version(&self) -> u64 {
-        self.0.lock().version
     }
 
     /// Number of open watches.
@@ -210,30 +177,18 @@ impl Cluster {
             Manner::Babbles(text) => whole(&mut pipe, 200, text).await,
             Manner::Endless if !path.contains("watch=true") => endless(&mut pipe).await,
             Manner::Answers | Manner::Endless if path.contains("watch=true") => {
-                self.watch(&mut pipe, number(&path, "resourceVersion").expect("a watch has a version")).await
+                self.watch(&mut pipe, version(&path)).await
             }
             Manner::Answers | Manner::Endless => {
-                let page = self.0.lock().list(number(&path, "continue").unwrap_or(0) as usize);
-                whole(&mut pipe, 200, &page.to_string()).await
+                let list = self.0.lock().list().to_string();
+                whole(&mut pipe, 200, &list).await
             }
         }
     }
 
     async fn watch(&self, pipe: &mut DuplexStream, from: u64) -> io::Result<()> {
-        let gone = json!({"kind": "Status", "code": 410, "message": "too old resource version", "reason": "Expired"});
-        let (heard, is_old, says_at_once) = {
-            let mut state = self.0.lock();
-            let is_old = from < state.oldest;
-            (if is_old { None } else { Some(state.join(from)) }, is_old, state.says_at_once)
-        };
-        if is_old && says_at_once {
-            return refuse(pipe, 410, "too old resource version").await;
-        }
+        let mut heard = self.0.lock().join(from);
         pipe.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await?;
-        let Some(mut heard) = heard else {
-            chunk(pipe, &format!("{}\n", json!({"type": "ERROR", "object": gone}))).await?;
-            return pipe.write_all(b"0\r\n\r\n").await;
-        };
         while let Some(word) = next(&mut heard, pipe).await {
             match word {
                 Word::Line(line) => chunk(pipe, &format!("{line}\n")).await?,
@@ -289,18 +244,16 @@ impl State {
         heard
     }
 
-    fn list(&self, from: usize) -> Value {
-        let items: Vec<_> = self.slices.values().skip(from).take(self.page).collect();
-        let end = from + items.len();
-        let rest = if end < self.slices.len() { end.to_string() } else { String::new() };
-        json!({"kind": "EndpointSliceList", "metadata": {"resourceVersion": self.version.to_string(), "continue": rest},
-            "items": items})
+    fn list(&self) -> Value {
+        let items: Vec<_> = self.slices.values().collect();
+        json!({"kind": "EndpointSliceList", "metadata": {"resourceVersion": self.version.to_string()}, "items": items})
     }
 }
 
-fn number(path: &str, name: &str) -> Option<u64> {
-    let pairs = path.split_once('?')?.1.split('&');
-    pairs.filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name)?.1.parse().ok()
+/// The version from which a watch continues.
+fn version(path: &str) -> u64 {
+    let (_, version) = path.split_once("resourceVersion=").expect("a watch has a version");
+    version.parse().expect("the server's own version")
 }
 
 async fn refuse(pipe: &mut DuplexStream, status: u16, message: &str) -> io::Result<()> {

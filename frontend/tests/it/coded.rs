@@ -11,16 +11,16 @@ use parm_protocol::{Code, InferResponse};
 use parm_settings::{BatchSize, PolicyKind, PoolSettings};
 use serde_json::json;
 
-use crate::fleet::{self, MS, coded, workers, workers_with};
 use crate::rig::{
-    call, change, column, config, infer, metric, outcome, request, start, until, wanting, with,
+    self, MS, call, change, coded, column, config, infer, metric, outcome, request, start, until, wanting,
+    with, workers, workers_with,
 };
 use crate::scripted::{Act, Scripted, doubler};
 
 /// A frontend over these instances, after the linearity test if the code needs one.
 async fn over(config: Config, instances: &[Arc<Scripted>]) -> Frontend {
     let is_tried = config.dispatch.coding.code == Some(Kind::Mds);
-    let frontend = fleet::over(config, instances).await;
+    let frontend = rig::over(config, instances).await;
     if is_tried {
         until("the linearity test is done", || metric(&frontend, "parm_codes", &[]) > 0.0).await;
         instances.iter().for_each(|instance| instance.seen.lock().clear());
@@ -152,7 +152,7 @@ async fn is_refused(frontend: &Frontend, settings: &PoolSettings, why: &str) {
 async fn nonlinear_model_is_not_coded_by_mds() {
     let bent = workers(3, 10);
     bent.iter().for_each(|instance| instance.becomes(Act::Bent(10 * MS)));
-    let frontend = fleet::over(coded(PolicyKind::ParmPlus, 2, 1), &bent).await;
+    let frontend = rig::over(coded(PolicyKind::ParmPlus, 2, 1), &bent).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let tried: usize = bent.iter().map(|instance| instance.seen.lock().len()).sum();
     assert!((1..=8).contains(&tried), "it must be tested once: {tried} requests");

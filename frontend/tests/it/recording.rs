@@ -1,15 +1,16 @@
-//! Tests of recordings: through the admin API, to a file, and by a slow listener.
+//! Tests of recordings (through the admin API, to a file, and by a slow listener) and of captured queries.
 
 use std::num::NonZeroUsize;
+use std::path::Path;
 
 use axum::body::Body;
 use http_body_util::BodyExt;
-use parm_frontend::{Config, Frontend};
-use parm_settings::PolicyKind;
+use parm_frontend::{Config, Error, Frontend, Timers};
 use parm_settings::recording::{Line, RecordedRole};
+use parm_settings::{Fraction, PolicyKind};
 use serde_json::Value;
 
-use crate::rig::{config, frontend, infer, request, send};
+use crate::rig::{Network, column, config, frontend, infer, metric, request, send};
 use crate::scripted::Scripted;
 
 fn lines(text: &[u8]) -> Vec<Line> {
@@ -102,4 +103,38 @@ fn to(path: &std::path::Path) -> Config {
     let mut config = config(PolicyKind::None);
     config.recording.file = Some(path.to_owned());
     config
+}
+
+fn captured_in(folder: &Path) -> Config {
+    let mut config = config(PolicyKind::None);
+    config.capture.folder = Some(folder.to_owned());
+    config.capture.share = Fraction::percent(100);
+    config
+}
+
+#[tokio::test]
+async fn captured_requests_have_the_deployed_models_answers() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let frontend = frontend(captured_in(folder.path()), &[&Scripted::quick("a", 1)]).await;
+    for values in [&[1.0, 2.0][..], &[5.0]] {
+        let answer = infer(&frontend, request(values)).await.unwrap();
+        assert_eq!(column(&answer).len(), values.len());
+    }
+    frontend.settle_capture().await;
+    let kept = parm_captures::read(folder.path(), "double").unwrap();
+    assert_eq!((kept.records.len(), kept.lost), (2, 0));
+    let first = &kept.records[0];
+    assert_eq!(first.inputs[0].tensor.as_f32().unwrap().as_ref(), [1.0, 2.0, 2.0, 3.0]);
+    let said = first.outputs.iter().find(|output| output.name == "y").unwrap();
+    assert_eq!(said.tensor.as_f32().unwrap().as_ref()[..1], [2.0]);
+    assert_eq!(metric(&frontend, "parm_captured_requests_total", &["event=\"kept\""]), 2.0);
+}
+
+#[tokio::test]
+async fn folder_that_cannot_be_created_is_an_error_at_start() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let error = Frontend::start(captured_in(&file), Network::with(&[]), Timers::Runtime).err().unwrap();
+    assert!(matches!(&error, Error::Capture { path, .. } if *path == file), "{error}");
 }

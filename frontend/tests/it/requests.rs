@@ -1,30 +1,18 @@
-//! Tests of requests and their responses.
+//! Tests of requests and their responses: batches that clients share, where a bad request must not affect others or
+//! instances, and the shares that requests are charged to.
 
 use std::num::{NonZeroU16, NonZeroUsize};
 use std::sync::atomic::Ordering;
 
+use parm_frontend::{Config, Frontend, Timers};
 use parm_protocol::{Code, Error, InferenceService, ModelRef, Tensor};
 use parm_settings::PolicyKind;
+use parm_shares::{Settings, ShareSettings};
 
-use crate::fleet::MS;
-use crate::rig::{column, config, frontend, infer, metric, outcome, request, start, until, wanting, with};
+use crate::rig::{
+    MS, Network, column, config, frontend, infer, metric, outcome, over, request, start, until, wanting, with,
+};
 use crate::scripted::{Act, Scripted, doubler};
-
-#[tokio::test(start_paused = true)]
-async fn rows_are_split_over_instances_and_returned_in_order() {
-    let instances = [Scripted::quick("a", 30), Scripted::quick("b", 10), Scripted::quick("c", 20)];
-    let frontend = frontend(config(PolicyKind::None), &instances.each_ref()).await;
-    let values: Vec<f32> = (0..7u8).map(f32::from).collect();
-    let response = infer(&frontend, request(&values)).await.unwrap();
-    assert_eq!(column(&response), values.iter().map(|value| value * 2.0).collect::<Vec<_>>());
-    assert_eq!(
-        (response.id.as_str(), response.model_version.as_str(), outcome(&response)),
-        ("q", "1", "exact")
-    );
-    assert_eq!(response.outputs[1].tensor.shape(), [7, 2]);
-    let rows = instances.each_ref().map(|instance| instance.batches().iter().sum::<usize>());
-    assert!(rows.iter().all(|rows| *rows > 0) && rows.iter().sum::<usize>() == 7, "{rows:?}");
-}
 
 #[tokio::test(start_paused = true)]
 async fn requests_that_wait_share_a_batch_and_get_their_own_rows() {
@@ -193,4 +181,90 @@ async fn wrong_number_of_rows_counts_as_instance_failure() {
     liar.then(Act::Short);
     assert_eq!(column(&infer(&frontend, request(&[1.0])).await.unwrap()), [2.0]);
     assert_eq!(metric(&frontend, "parm_instance_failures_total", &[]), 1.0);
+}
+
+/// A value that every instance rejects.
+const BAD: f32 = 99.0;
+
+fn batching(size: u16) -> Config {
+    let mut config = config(PolicyKind::None);
+    config.dispatch.ejection.enabled = true;
+    config.dispatch.batch.max_size = NonZeroU16::new(size).expect("positive").into();
+    config
+}
+
+/// Ejections while a client repeats a query that fails with this error at every instance.
+async fn ejections(error: Error) -> f64 {
+    let instances = ["a", "b", "c"].map(|name| Scripted::new(name, Act::Unless(MS, BAD, error.clone())));
+    let frontend = over(batching(1), &instances).await;
+    for _ in 0..6 {
+        infer(&frontend, request(&[BAD])).await.unwrap_err();
+    }
+    metric(&frontend, "parm_ejections_total", &["reason=\"failing\""])
+}
+
+/// Clients report an answer that they cannot read as internal, and a broken connection as such.
+#[tokio::test(start_paused = true)]
+async fn query_with_unreadable_answers_ejects_no_instance() {
+    let message = "unreadable answer: NaN is not JSON".to_owned();
+    assert_eq!(ejections(Error::Remote { code: Code::Internal, message: message.clone() }).await, 0.0);
+    assert!(ejections(Error::Transport { peer: "a".into(), message }).await > 0.0);
+}
+
+/// Without retries a row that fails with another client's row would never be tried alone.
+#[tokio::test(start_paused = true)]
+async fn clients_share_no_batch_when_each_query_is_sent_once() {
+    let error = || Error::Internal { message: "index out of range".into() };
+    let instance = Scripted::new("a", Act::Unless(10 * MS, BAD, error()));
+    let mut config = batching(8);
+    config.dispatch.policy = PolicyKind::Once;
+    let frontend = frontend(config, &[&instance]).await;
+    let first = start(&frontend, request(&[1.0]));
+    until("the instance is busy", || instance.seen.lock().len() == 1).await;
+    let [guilty, stranger] = [BAD, 5.0].map(|value| start(&frontend, request(&[value])));
+    let own = start(&frontend, request(&[2.0, 3.0, 4.0]));
+    assert_eq!(column(&stranger.await.unwrap().unwrap()), [10.0]);
+    assert_eq!(guilty.await.unwrap().unwrap_err().code(), Code::Internal);
+    assert_eq!(column(&first.await.unwrap().unwrap()), [2.0]);
+    assert_eq!(column(&own.await.unwrap().unwrap()), [4.0, 6.0, 8.0]);
+    assert!(instance.batches().contains(&2), "rows of one request share a batch: {:?}", instance.batches());
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_must_not_run_twice_when_each_is_sent_once() {
+    for (policy, told) in [(PolicyKind::None, 0), (PolicyKind::Once, 1)] {
+        let instance = Scripted::quick("a", 10);
+        let frontend = frontend(config(policy), &[&instance]).await;
+        infer(&frontend, request(&[1.0])).await.unwrap();
+        assert_eq!(instance.once.load(Ordering::SeqCst), told, "{policy:?}");
+    }
+}
+
+fn shares(names: &[&str]) -> Config {
+    let shares = names.iter().map(|name| ((*name).to_owned(), ShareSettings::default())).collect();
+    Config { shares: Settings(shares), ..config(PolicyKind::Equal) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_is_charged_to_named_share_or_its_model() {
+    let instance = Scripted::quick("a", 10);
+    let frontend = frontend(shares(&["gold", "silver"]), &[&instance]).await;
+    infer(&frontend, with(request(&[1.0]), "parm_share", "gold")).await.unwrap();
+    infer(&frontend, request(&[1.0])).await.unwrap();
+    let used = |label: &str| metric(&frontend, "parm_share_used_seconds_total", &[label]);
+    for label in ["share=\"gold\"", "model=\"double\""] {
+        assert!((used(label) - 0.010).abs() < 0.002, "{label}: {}", used(label));
+    }
+    assert_eq!(used("share=\"silver\""), 0.0);
+    let refused = infer(&frontend, with(request(&[1.0]), "parm_share", "bronze")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(["bronze", "gold", "silver"].iter().all(|name| refused.to_string().contains(name)), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn contradictory_shares_are_an_error_at_start() {
+    let mut twice = shares(&["gold", "silver"]);
+    twice.shares.0.values_mut().for_each(|share| share.models.push("double".into()));
+    let error = Frontend::start(twice, Network::with(&[]), Timers::Runtime).err().expect("refused");
+    assert!(error.to_string().contains("'double'"), "{error}");
 }

@@ -45,14 +45,11 @@ pub(crate) struct Scripted {
     /// Reactions of single models; the script is for the others.
     own: Mutex<BTreeMap<String, Act>>,
     models: Mutex<Vec<ModelMetadata>>,
-    /// Unloaded models.
     unloaded: Mutex<Vec<ModelIndex>>,
     /// Time to answer a request about its models.
     thinks: Mutex<Duration>,
     /// Configuration of every model, if the endpoint exists.
     config: Mutex<Option<ModelConfig>>,
-    /// Reported run times of its models.
-    run_times: Mutex<BTreeMap<String, Vec<Duration>>>,
     ready: Mutex<Result<bool, Error>>,
     /// Reported place.
     place: Mutex<Place>,
@@ -86,7 +83,6 @@ impl Scripted {
             unloaded: Mutex::default(),
             thinks: Mutex::default(),
             config: Mutex::default(),
-            run_times: Mutex::default(),
             ready: Mutex::new(Ok(true)),
             place: Mutex::default(),
             seen: Mutex::default(),
@@ -183,11 +179,6 @@ impl Scripted {
     /// Sets the reaction of one of its models.
     pub(crate) fn model_does(&self, model: &str, act: Act) {
         self.own.lock().insert(model.into(), act);
-    }
-
-    /// Enables the configuration endpoint with run times of a model.
-    pub(crate) fn says_run_times(&self, model: &str, times: &[Duration]) {
-        self.run_times.lock().insert(model.into(), times.to_vec());
     }
 
     pub(crate) fn set_ready(&self, ready: Result<bool, Error>) {
@@ -320,12 +311,8 @@ impl Client for Scripted {
         })
     }
 
-    fn model_config<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>> {
-        let (mut config, thinks) = (self.config.lock().clone(), *self.thinks.lock());
-        if let Some(times) = self.run_times.lock().get(&model.name) {
-            let of = || ModelConfig { max_batch_size: 64, ..ModelConfig::default() };
-            config.get_or_insert_with(of).set_run_times(times);
-        }
+    fn model_config<'a>(&'a self, _: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>> {
+        let (config, thinks) = (self.config.lock().clone(), *self.thinks.lock());
         Box::pin(async move {
             tokio::time::sleep(thinks).await;
             config.ok_or_else(|| Error::Unimplemented { what: "configuration".into() })

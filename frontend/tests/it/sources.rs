@@ -10,7 +10,7 @@ use parm_frontend::{Config, Error, Frontend, Timers};
 use parm_protocol::client::{BoxFuture, Client};
 use parm_settings::PolicyKind;
 
-use crate::rig::{Network, column, config, connected, get, infer, metric, ready, request, started, until};
+use crate::rig::{Network, config, get, infer, metric, ready, request, started, until};
 use crate::scripted::Scripted;
 
 struct Watched {
@@ -65,38 +65,6 @@ async fn invalid_line_is_counted_and_skipped() {
     until("the lines are fixed", || metric(&watched.frontend, "parm_workers_file_bad_lines", &[]) == 0.0)
         .await;
     assert_eq!(ready(&watched.frontend), 1.0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn name_is_followed_and_empty_answer_changes_nothing() {
-    let servers = ["test://a:1", "test://b:1", "test://c:1"].map(|name| Scripted::quick(name, 1));
-    let network = Network::with(&servers.each_ref());
-    network.resolves(Err("the name server is down"));
-    let mut config =
-        Config { workers: vec!["dns+test://pool:1".into(), "test://a:1".into()], ..config(PolicyKind::None) };
-    config.instances.dns_interval = Duration::from_millis(20);
-    let frontend = Frontend::start(config, network.clone(), Timers::Runtime).unwrap();
-    let until_ready = async |count: f64| until("the name is applied", || ready(&frontend) == count).await;
-    until_ready(1.0).await;
-    // One of them has joined through another source: this is not an error, and the name does not remove it.
-    network.resolves(Ok(&["a:1", "b:1", "c:1"]));
-    until_ready(3.0).await;
-    for nothing in [Ok(&[][..]), Err("the name server is down")] {
-        network.resolves(nothing);
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(ready(&frontend), 3.0, "{nothing:?}");
-    }
-    network.resolves(Ok(&["c:1"]));
-    until_ready(2.0).await;
-    let held = infer(&frontend, request(&[1.0])).await.unwrap();
-    assert_eq!(column(&held), [2.0]);
-    network.resolves(Ok(&["b:1"]));
-    until("only the configured and the named server are left", || {
-        let page = frontend.metrics();
-        let in_service = |name: &str| page.contains(&format!("instance=\"{name}\""));
-        ready(&frontend) == 2.0 && in_service("test://b:1") && !in_service("test://c:1")
-    })
-    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -188,27 +156,6 @@ async fn conflicting_line_of_a_listed_server_is_rejected() {
     watched.until_ready(2.0).await;
     assert_eq!(metric(&watched.frontend, "parm_workers_file_bad_lines", &[]), 1.0);
     assert_eq!(places(&watched.frontend).await[0].1, "n1");
-}
-
-#[tokio::test(start_paused = true)]
-async fn hedge_uses_another_node_than_the_original() {
-    // Six workers on two nodes, which their addresses do not show, as in Kubernetes.
-    let names: [_; 6] = std::array::from_fn(|number| format!("test://10.0.0.{number}:1"));
-    let servers = names.each_ref().map(|name| Scripted::quick(name, 10));
-    for (number, server) in servers.iter().enumerate() {
-        server.stands_at(if number < 3 { "n1" } else { "n2" }, "");
-    }
-    let mut config = config(PolicyKind::Replicate);
-    config.dispatch.replicate.copies = 2.try_into().unwrap();
-    let frontend = connected(config, &servers.each_ref()).await;
-    for _ in 0..24 {
-        let before = servers.each_ref().map(|server| server.seen.lock().len());
-        infer(&frontend, request(&[1.0])).await.unwrap();
-        let seen = |server: usize| servers[server].seen.lock().len() - before[server];
-        assert_eq!([(0..3).map(seen).sum::<usize>(), (3..6).map(seen).sum()], [1, 1], "one job on each node");
-        // The other job ends too.
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// A connector that panics.

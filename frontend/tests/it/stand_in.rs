@@ -6,14 +6,14 @@ use parm_frontend::{Config, Frontend};
 use parm_protocol::{ModelMetadata, TensorMetadata};
 use parm_settings::{Fraction, StandInSettings};
 
-use crate::fleet::{self, MS, over, warm, workers_with_stand_ins};
-use crate::rig::{column, infer, metric, outcome, request, start, until};
+use crate::rig::{
+    self, MS, column, infer, metric, outcome, over, request, start, until, warm, workers_with_stand_ins,
+};
 use crate::scripted::{Act, Scripted, doubler};
 
 /// The stand-in `small` without copies beside it.
 fn stand_in(change: impl FnOnce(&mut StandInSettings)) -> Config {
-    fleet::stand_in(|settings| {
-        settings.cost = parm_settings::Factor::percent(25);
+    rig::stand_in(|settings| {
         settings.hedge = false;
         settings.bound = Fraction::percent(50);
         change(settings);
@@ -150,21 +150,6 @@ async fn job_has_priority_for_servers() {
     let seen = priorities();
     assert!(seen.contains(&("double".into(), None)), "{seen:?}");
     assert!(seen.contains(&("small".into(), Some(1))), "{seen:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn stand_in_cost_is_measured_by_servers() {
-    let instances = workers_with_stand_ins(2);
-    instances.iter().for_each(|instance| {
-        instance.says_run_times("double", &[10 * MS]);
-        instance.says_run_times("small", &[MS, 2 * MS, 3 * MS, 4 * MS]);
-    });
-    let frontend = over(stand_in(|_| {}), &instances).await;
-    for (rows, cost) in [("1", 0.1), ("2", 0.2), ("4", 0.3), ("8", 0.4)] {
-        let told =
-            metric(&frontend, "parm_stand_in_cost", &["model=\"double\"", &format!("rows=\"{rows}\"")]);
-        assert!((told - cost).abs() < 1e-6, "{rows} rows: {told}");
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,8 +9,7 @@ use parm_protocol::{
 };
 use parm_settings::{BatchSize, PolicyKind};
 
-use crate::fleet::{MS, workers_with};
-use crate::rig::{config, frontend, infer, request, start, until, with};
+use crate::rig::{MS, config, frontend, infer, request, start, until, with, workers_with};
 use crate::scripted::{Act, Scripted, doubler};
 
 /// The doubler for rows of any length, whose outputs are as long.

@@ -1,24 +1,25 @@
-//! Tests of rolling updates under load.
-//!
-//! Versions and shapes change and servers restart in turn, and no request fails.
+//! Tests of updates under load: versions, forms and files of models change and servers restart in turn, and no request fails.
 
 use std::collections::BTreeSet;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use http_body_util::BodyExt;
 use parm_frontend::{Config, Frontend, Timers};
 use parm_protocol::client::Client;
 use parm_protocol::{Code, Error, InferResponse, InferenceService, ModelMetadata, ModelRef};
-use parm_settings::PolicyKind;
-use serde_json::json;
+use parm_settings::{BatchSize, BudgetSettings, Fraction, PolicyKind};
+use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::fleet::{MS, over};
-use crate::rig::{Network, call, config, infer, metric, ready, request, start, until};
-use crate::scripted::{Scripted, doubler};
+use crate::rig::{
+    MS, Network, call, coded, column, config, connected, get, infer, metric, over, ready, request, send,
+    start, until, with, workers,
+};
+use crate::scripted::{Act, Scripted, doubler};
 
 /// Interval between two servers' updates: longer than it takes to detect.
 const TURN: Duration = Duration::from_secs(7);
@@ -196,4 +197,283 @@ async fn model_is_forgotten_when_its_lost_servers_are_removed() {
     }
     assert_eq!(listed(&frontend), Vec::<String>::new());
     assert_eq!(infer(&frontend, request(&[1.0])).await.unwrap_err().code(), Code::NotFound);
+}
+
+const LOOK: Duration = Duration::from_secs(6);
+
+/// Sends bursts of single rows; returns the errors.
+async fn bursts(frontend: &Frontend, count: usize) -> Vec<String> {
+    let mut errors = Vec::new();
+    for _ in 0..count {
+        let asked: Vec<_> = (0..64u8).map(|value| start(frontend, request(&[f32::from(value)]))).collect();
+        for (value, asked) in asked.into_iter().enumerate() {
+            match asked.await.unwrap() {
+                Ok(response) => assert_eq!(column(&response), [2.0 * value as f32]),
+                Err(error) => errors.push(error.to_string()),
+            }
+        }
+    }
+    errors
+}
+
+fn largest(instance: &Scripted) -> usize {
+    instance.batches().into_iter().max().unwrap_or(0)
+}
+
+#[tokio::test(start_paused = true)]
+async fn batches_fit_each_instance_when_limits_differ_or_change() {
+    for size in [BatchSize::Fixed(NonZeroU16::new(32).unwrap()), BatchSize::Auto] {
+        for (first, last) in [([4, 64], None), ([64, 4], None), ([64, 64], Some([4, 4]))] {
+            let mut config = config(PolicyKind::Hedge);
+            config.dispatch.batch.max_size = size;
+            let instances = workers(2, 10);
+            instances.iter().zip(first).for_each(|(instance, most)| instance.says_max_batch(most));
+            let frontend = over(config, &instances).await;
+            let mut errors = bursts(&frontend, 6).await;
+            if let Some(last) = last {
+                instances.iter().zip(last).for_each(|(instance, most)| instance.says_max_batch(most));
+                tokio::time::sleep(2 * LOOK).await;
+                instances.iter().for_each(|instance| instance.seen.lock().clear());
+                errors.extend(bursts(&frontend, 6).await);
+            }
+            let had = [largest(&instances[0]), largest(&instances[1])];
+            assert!(errors.is_empty() && had[0].max(had[1]) <= 4, "{size:?} {first:?} {had:?}: {errors:?}");
+        }
+    }
+}
+
+/// The policy that runs for the model, and why it differs from the requested one.
+async fn in_force(frontend: &Frontend) -> (String, String) {
+    let (_, settings) = get(frontend, "/settings/double").await;
+    let own = &settings["in_force"]["1"];
+    let text = |name: &str| own[name].as_str().unwrap_or_default().to_owned();
+    (text("policy"), text("not_coded"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn model_is_tried_again_when_its_file_changes() {
+    let instances = workers(3, 10);
+    instances.iter().for_each(|instance| instance.says_digest("a"));
+    let frontend = over(coded(PolicyKind::ParmPlus, 2, 1), &instances).await;
+    until("it is coded", || metric(&frontend, "parm_codes", &[]) > 0.0).await;
+    assert_eq!(in_force(&frontend).await, ("parm+".into(), String::new()));
+    // Parities of one file do not fit predictions of another.
+    instances[0].says_digest("b");
+    tokio::time::sleep(LOOK).await;
+    let (policy, why) = in_force(&frontend).await;
+    assert!(policy == "hedge" && why.contains("different files"), "{policy} {why}");
+    // The new file is not linear.
+    instances.iter().for_each(|instance| {
+        instance.says_digest("b");
+        instance.becomes(Act::Bent(10 * MS));
+    });
+    tokio::time::sleep(2 * LOOK).await;
+    let (policy, why) = in_force(&frontend).await;
+    assert!(policy == "hedge" && why.contains("is not linear"), "{policy} {why}");
+    for _ in 0..4 {
+        instances[0].then(Act::Hang);
+        let brief = |value| with(request(&[value]), "timeout", 500_000u64);
+        let asked = [(-3.0, 0.0), (5.0, 10.0)].map(|(value, right)| (right, start(&frontend, brief(value))));
+        for (right, asked) in asked {
+            let Ok(response) = asked.await.unwrap() else { continue };
+            assert!((column(&response)[0] - right).abs() < 1e-3, "{response:?}");
+        }
+    }
+    // A linear file again.
+    instances[0].forget();
+    instances.iter().for_each(|instance| {
+        instance.says_digest("c");
+        instance.becomes(Act::Answer(10 * MS));
+    });
+    tokio::time::sleep(2 * LOOK).await;
+    assert_eq!(in_force(&frontend).await, ("parm+".into(), String::new()));
+}
+
+/// Texts of the journal's events.
+async fn journal(frontend: &Frontend) -> String {
+    let mut lines = send(frontend, ("GET", "/admin/v1/stream"), &[], &Value::Null).await.into_body();
+    loop {
+        let line = lines.frame().await.unwrap().unwrap().into_data().unwrap();
+        if line.starts_with(b"{\"events\"") {
+            return String::from_utf8_lossy(&line).into_owned();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn embedded_instances_cause_no_warning_when_a_file_is_replaced() {
+    for embedded in [true, false] {
+        let instances = ["test://a", "test://b"].map(|url| Scripted::quick(url, 10));
+        instances.iter().for_each(|instance| instance.says_digest("a"));
+        let frontend = if embedded {
+            over(config(PolicyKind::Hedge), &instances).await
+        } else {
+            connected(config(PolicyKind::Hedge), &instances.each_ref()).await
+        };
+        // The second one is read again somewhat later.
+        instances[0].says_digest("b");
+        tokio::time::sleep(LOOK).await;
+        instances[1].says_digest("b");
+        tokio::time::sleep(LOOK).await;
+        let told = journal(&frontend).await;
+        assert_eq!(told.contains("is another file than at"), !embedded, "{told}");
+    }
+}
+
+/// Requests by name and without a version while the default version is unloaded.
+#[tokio::test(start_paused = true)]
+async fn unloaded_version_ends_no_request_of_the_other() {
+    let both = ModelMetadata { versions: vec!["1".into(), "2".into()], ..doubler("double") };
+    for policy in [PolicyKind::Hedge, PolicyKind::Equal] {
+        let instances = workers(3, 10);
+        instances.iter().for_each(|instance| instance.serve(&[version(1), version(2)]));
+        let frontend = over(config(policy), &instances).await;
+        assert_eq!(frontend.model_metadata(&ModelRef::latest("double")).unwrap().versions, both.versions);
+        let mut asked = Vec::new();
+        for number in 0..1500u32 {
+            if number == 700 {
+                instances.iter().for_each(|instance| instance.serve(&[version(1)]));
+            }
+            let mut own = request(&[1.0]);
+            own.model.version = [None, Some("1".into()), Some("2".into())][number as usize % 3].clone();
+            let (frontend, began) = (frontend.clone(), tokio::time::Instant::now());
+            asked.push(tokio::spawn(async move {
+                let answer = infer(&frontend, own).await;
+                (answer.map(|answer| answer.model_version), began.elapsed())
+            }));
+            tokio::time::sleep(6 * MS).await;
+        }
+        for (number, asked) in asked.into_iter().enumerate() {
+            let (answer, took) = asked.await.unwrap();
+            assert!(took < Duration::from_secs(2), "{policy:?} {number}: {took:?} {answer:?}");
+            match (number % 3, answer) {
+                (2, Err(_)) if number >= 699 => {}
+                (2, Ok(version)) => assert_eq!(version, "2"),
+                (1, Ok(version)) => assert_eq!(version, "1"),
+                (0, Ok(_)) => {}
+                (_, Err(error)) => panic!("{policy:?} {number}: {error}"),
+                (3.., _) => unreachable!(),
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_stay_whole_once_rows_are_no_batch() {
+    let instances = workers(2, 10);
+    instances.iter().for_each(|instance| {
+        instance.says_digest("a");
+        instance.says_max_batch(64);
+    });
+    let frontend = over(config(PolicyKind::None), &instances).await;
+    infer(&frontend, request(&[1.0, 2.0])).await.unwrap();
+    instances.iter().for_each(|instance| instance.says_max_batch(0));
+    let (mut split, mut failed) = (0, Vec::new());
+    for number in 0..60 {
+        instances.iter().for_each(|instance| instance.seen.lock().clear());
+        match infer(&frontend, request(&[1.0, 2.0])).await {
+            Ok(_) => split += usize::from(instances.iter().all(|instance| largest(instance) == 1)),
+            Err(error) => failed.push((number, error.to_string())),
+        }
+        tokio::time::sleep(100 * MS).await;
+    }
+    // The frontend describes the instances again at once, but not more than once a second.
+    assert!(split == 0 && failed.iter().all(|(number, _)| *number < 20), "{split} {failed:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_request_fails_when_all_instances_change_version_at_once() {
+    for policy in [PolicyKind::None, PolicyKind::Hedge, PolicyKind::Equal] {
+        let instances = workers(3, 10);
+        let frontend = over(config(policy), &instances).await;
+        let asking = {
+            let frontend = frontend.clone();
+            tokio::spawn(async move {
+                let mut asked = Vec::new();
+                for _ in 0..2000 {
+                    asked.push(start(&frontend, request(&[1.0])));
+                    tokio::time::sleep(5 * MS).await;
+                }
+                let mut errors = Vec::new();
+                for (number, asked) in asked.into_iter().enumerate() {
+                    errors.extend(asked.await.unwrap().err().map(|error| format!("{number}: {error}")));
+                }
+                errors
+            })
+        };
+        tokio::time::sleep(2002 * MS).await;
+        instances.iter().for_each(|instance| instance.serve(&[version(2)]));
+        let errors = asking.await.unwrap();
+        assert!(errors.is_empty(), "{policy:?}: {} {:?} {:?}", errors.len(), errors.first(), errors.last());
+    }
+}
+
+/// Without retries, a request that an updated instance rejects fails at once: a second later the others have the model, too.
+#[tokio::test(start_paused = true)]
+async fn rejected_request_fails_at_once_when_none_is_retried() {
+    for attempts in [false, true] {
+        let mut config = config(PolicyKind::Hedge);
+        config.dispatch.retry = BudgetSettings { ratio: Fraction::percent(20), burst: 0 };
+        if attempts {
+            config.dispatch.retry.burst = 10;
+            config.dispatch.max_attempts = NonZeroU8::MIN;
+        }
+        let instances = workers(3, 10);
+        let frontend = over(config, &instances).await;
+        instances[0].serve(&[version(2)]);
+        for _ in 0..6 {
+            let began = tokio::time::Instant::now();
+            let answer = infer(&frontend, request(&[1.0])).await;
+            assert!(began.elapsed() < 100 * MS, "{:?}: {answer:?}", began.elapsed());
+        }
+    }
+    // The same if retries are allowed and all are used up.
+    let mut spent = config(PolicyKind::Hedge);
+    spent.dispatch.retry = BudgetSettings { ratio: Fraction::percent(0), burst: 1 };
+    let instances = workers(3, 10);
+    let frontend = over(spent, &instances).await;
+    instances[0].serve(&[version(2)]);
+    let mut failed = 0;
+    for _ in 0..6 {
+        let began = tokio::time::Instant::now();
+        failed += u32::from(infer(&frontend, request(&[1.0])).await.is_err());
+        assert!(began.elapsed() < 100 * MS, "{:?}, {failed} failed", began.elapsed());
+    }
+    assert!(failed > 0, "all were retried");
+    // One that a single instance serves waits for its new version.
+    let mut config = config(PolicyKind::Hedge);
+    config.dispatch.retry = BudgetSettings { ratio: Fraction::percent(20), burst: 0 };
+    let instances = workers(1, 10);
+    let frontend = over(config, &instances).await;
+    instances[0].serve(&[version(2)]);
+    assert_eq!(infer(&frontend, request(&[1.0])).await.unwrap().model_version, "2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_form_at_all_instances_is_served_after_one_look() {
+    let form = |dtype: &str, outputs: usize, width: i64| {
+        let mut model = doubler("double");
+        model.outputs.truncate(outputs);
+        model.outputs[0].datatype = dtype.into();
+        model.outputs[0].shape[1] = width;
+        model
+    };
+    for (policy, other) in [
+        (PolicyKind::Hedge, form("FP32", 1, 2)),
+        (PolicyKind::Hedge, form("FP64", 2, 2)),
+        (PolicyKind::Hedge, form("FP32", 2, -1)),
+        (PolicyKind::None, form("FP32", 1, 2)),
+    ] {
+        let instances = workers(4, 10);
+        let frontend = over(config(policy), &instances).await;
+        infer(&frontend, request(&[1.0])).await.unwrap();
+        instances.iter().for_each(|instance| instance.serve(std::slice::from_ref(&other)));
+        tokio::time::sleep(LOOK).await;
+        assert_eq!(ready(&frontend), 4.0, "{other:?}");
+        let shown = frontend.model_metadata(&ModelRef::latest("double")).unwrap();
+        assert_eq!(shown.outputs, other.outputs);
+        for _ in 0..20 {
+            infer(&frontend, request(&[1.0])).await.unwrap();
+        }
+    }
 }

@@ -21,8 +21,7 @@ use parm_transport::client::ROUTE;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::fleet::MS;
-use crate::rig::{call, metric, ready, until};
+use crate::rig::{MS, call, metric, ready, until};
 use crate::scripted::{Act, Scripted};
 
 /// Reaction of a server to a request.

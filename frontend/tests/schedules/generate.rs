@@ -5,7 +5,7 @@
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 
 use parm_encoder::Kind;
-use parm_settings::{Factor, Fraction, PolicyKind, PoolSettings};
+use parm_settings::{Fraction, PolicyKind, PoolSettings};
 use serde_json::{Value, json};
 
 use crate::dice::Dice;
@@ -30,21 +30,11 @@ pub(crate) struct Maker {
     lulls: bool,
 }
 
-/// The schedule of a seed.
 pub(crate) fn schedule(seed: u64) -> Schedule {
     let mut maker = maker(seed);
     // Separate dice, so that their use does not change the rest of a seed's schedule.
     maker.dice = Dice::new(seed ^ 0x5DEE_CE66_D000_0001);
     stories::widen(&mut maker);
-    finished(seed, maker)
-}
-
-/// The schedule of a seed without the stories of `stories`: replays seeds that once broke a promise.
-pub(crate) fn narrow(seed: u64) -> Schedule {
-    finished(seed, maker(seed))
-}
-
-fn finished(seed: u64, maker: Maker) -> Schedule {
     let Maker { setup, mut events, length, .. } = maker;
     events.sort_by_key(|event| event.at);
     Schedule { seed, setup, events, length }
@@ -122,7 +112,6 @@ fn settings(dice: &mut Dice, bundle: bool) -> PoolSettings {
     coding.parm_plus.hedge = dice.percent(70);
     let stand_in = &mut settings.stand_in;
     stand_in.model = Some(Model::Cheap.name());
-    stand_in.cost = Factor::percent(dice.pick(&[10, 50]));
     stand_in.hedge = dice.percent(50);
     stand_in.bound = Fraction::percent(dice.pick(&[5, 100]));
     // The agreement is always below it.

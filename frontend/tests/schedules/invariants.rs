@@ -1,23 +1,23 @@
-//! Promises that are checked repeatedly, and those that hold at the end.
+//! The promises: those that are checked repeatedly, those that hold at the end, the effective settings that follow from
+//! requested ones, and what excuses from a promise: an operator who sets an extreme value accepts its effects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parm_frontend::{Frontend, Held};
+use parm_settings::{PolicyKind, PoolSettings};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use crate::admin::Admin;
 use crate::clients::LATE;
-use crate::instances::Network;
-use crate::schedule::{Model, Serving, Temper, address};
+use crate::instances::{MAX_BATCH, Network};
+use crate::schedule::{Model, Setup, Temper, address};
 use crate::world::{Truth, World};
 
 /// Interval between two checks.
 const LOOK: Duration = Duration::from_millis(50);
-/// Time that a query may wait next to a suitable idle instance.
-const BESIDE: Duration = Duration::from_millis(150);
 /// Time for everything to converge once there are no more faults.
 const CONVERGENCE: Duration = Duration::from_secs(60);
 
@@ -25,60 +25,12 @@ const CONVERGENCE: Duration = Duration::from_secs(60);
 pub(crate) async fn watch(world: Arc<World>, admin: Admin) {
     for look in 0u64.. {
         sleep(LOOK).await;
-        nobody_waits_beside_the_idle(&mut world.0.lock());
         open_requests_are_in_time(&mut world.0.lock());
         if look % 10 == 0 {
             let listed = admin.instances().await;
             the_healthy_are_in_service(&mut world.0.lock(), &listed);
         }
     }
-}
-
-fn nobody_waits_beside_the_idle(truth: &mut Truth) {
-    let now = Instant::now();
-    if truth.lied
-        || truth.excuses.health
-        || now < truth.rules_since + Duration::from_secs(1)
-        || truth.start.elapsed() < BESIDE
-    {
-        return;
-    }
-    let since = now - BESIDE;
-    let beside = |row: &usize| Some((*row, beside(truth, *row, since)?));
-    let Some((row, server)) = truth.waiting.iter().find_map(beside) else { return };
-    let request = truth.rows[row].request;
-    let ask = truth.requests[request].ask.clone();
-    truth.breach("no query waits next to an idle instance", || {
-        format!("row {row} of request {request} ({ask:?}) waits next to idle worker {server}")
-    });
-}
-
-/// A server that has been idle while a row waited that it could have run.
-fn beside(truth: &Truth, row: usize, since: Instant) -> Option<usize> {
-    let known = &truth.rows[row];
-    let request = &truth.requests[known.request];
-    let (model, tried) = (request.ask.model, known.faults + known.neighbours > 0);
-    let rules = truth.rules.get(&model)?;
-    let of_it = |own: &&Serving| own.model == Model::Asked(model);
-    let servings = truth.servers.iter().flat_map(|server| server.models.keys()).filter(of_it);
-    let versions: BTreeSet<u8> = servings.map(|own| own.version).collect();
-    // While there are two, an instance may be idle because the default version is another one.
-    let excused = versions.len() > 1
-        || rules.reserves
-        || (rules.stands_in && tried)
-        || request.ask.asleep.is_some()
-        || known.free_since > since
-        || truth.is_in_flux(model, request.sent)
-        || request.deadline < Instant::now();
-    if excused {
-        return None;
-    }
-    let idle = |server: &usize| {
-        let own = &truth.servers[*server];
-        let was_idle = own.holds == 0 && own.idle_since <= since;
-        was_idle && truth.is_steady(*server, since) && truth.has(*server, &request.ask, since)
-    };
-    (0..truth.servers.len()).find(idle)
 }
 
 fn open_requests_are_in_time(truth: &mut Truth) {
@@ -195,4 +147,123 @@ fn idle(held: Held, members: usize) -> Option<(&'static str, String)> {
     let left = [held.requests, held.queries, held.jobs, held.groups, held.members];
     let clean = left.iter().all(|count| *count == 0) && held.instances == members;
     (!clean).then(|| ("no state is left behind", format!("{held:?} with {members} members")))
+}
+
+/// Promises that are not checked, from the first settings on that excuse them, because their effects on instances last.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Excuses {
+    /// Healthy instances may be out of service, so that queries wait while they are idle.
+    pub(crate) health: bool,
+    /// Queries may fail with another client's row in their batch, and that row's failure may count against the
+    /// instance.
+    pub(crate) neighbours: bool,
+    /// Queries may be kept after their answers.
+    pub(crate) keeps: bool,
+}
+
+impl Excuses {
+    /// Adds the settings of a model, or of all.
+    pub(crate) fn add(&mut self, own: &PoolSettings) {
+        self.health |= ejects_the_well(own);
+        // Queries of a failed batch are retried alone, and only a second attempt tells a bad row from a broken
+        // instance.
+        self.neighbours |= own.max_attempts.get() < 2 || own.retry.burst < 10;
+        // Queries that wait when `once` comes into force share batches and are not retried.
+        self.neighbours |= own.policy == PolicyKind::Once;
+        // A group that is not full keeps its queries until this age.
+        self.keeps |= own.coding.max_age > Duration::from_secs(10);
+    }
+}
+
+fn ejects_the_well(own: &PoolSettings) -> bool {
+    // A single failure suffices, or an ejected instance is not tried again within the time of a recovery.
+    own.ejection.failures.get() < 2 || own.ejection.backoff_min > Duration::from_secs(2)
+}
+
+/// Conditions other than the settings.
+pub(crate) struct Basis<'a> {
+    pub(crate) setup: &'a Setup,
+    /// Group sizes for which model 0's bundle has codes.
+    pub(crate) sizes: &'a [u8],
+    /// Whether models are tested and bundles read, so that nothing is about to change.
+    pub(crate) settled: bool,
+}
+
+/// Describes wrong effective settings.
+pub(crate) fn misfit(settings: &Value, basis: &Basis<'_>) -> Option<String> {
+    let models = settings["in_force"].as_object()?;
+    models.iter().find_map(|(name, versions)| {
+        let own = &settings["models"][name];
+        let expected = if own.is_object() { own } else { &settings["dispatch"] };
+        let versions = versions.as_object()?;
+        versions.iter().find_map(|(version, standing)| {
+            let wrong = wrong(expected, standing, name, version, basis)?;
+            Some(format!("{wrong} of {name} version {version} does not follow: {standing} for {expected}"))
+        })
+    })
+}
+
+fn wrong(
+    expected: &Value,
+    standing: &Value,
+    name: &str,
+    version: &str,
+    basis: &Basis<'_>,
+) -> Option<&'static str> {
+    let policy = standing["policy"].as_str().unwrap_or_default();
+    let as_expected = standing["policy"] == expected["policy"];
+    let can = can(expected, name, version, basis);
+    let explained = standing["not_coded"].is_string() != as_expected;
+    // A model that was not tested so far is hedged without a reason, and so are parity models for ever. A stand-in must
+    // have the model's shape, and shapes change.
+    let certain = !is_parity(name) && (expected["policy"] != "stand-in" || !can);
+    let stands = match (as_expected, basis.settled && certain) {
+        (true, settled) => explained && (can || !settled),
+        (false, true) => policy == "hedge" && explained && !can,
+        (false, false) => policy == "hedge",
+    };
+    let has_default = has_bundle(name, version, basis) && expected["default_answer"] == true;
+    let codes = standing["coding"]["codes"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let coded = matches!(policy, "parm" | "parm+");
+    let fits = |code: &Value| code["parities"] == expected["coding"]["r"];
+    let wanted = |code: &Value| code["k"] == expected["coding"]["k"];
+    let codes_fit = coded == codes.iter().any(wanted) && codes.iter().all(fits) && coded != codes.is_empty();
+    let each = [
+        (stands, "policy"),
+        (standing["batch"] == expected["batch"], "batch"),
+        (standing["max_rows"] == most_rows(basis), "rows"),
+        (standing["default_answer"] == has_default, "default answer"),
+        (codes_fit, "coding"),
+    ];
+    each.into_iter().find_map(|(fits, what)| (!fits).then_some(what))
+}
+
+/// Batches are limited to the size that servers state.
+fn most_rows(basis: &Basis<'_>) -> Value {
+    if basis.setup.thrifty { MAX_BATCH.into() } else { u16::MAX.into() }
+}
+
+/// Whether a model can be served with the requested policy.
+fn can(expected: &Value, name: &str, version: &str, basis: &Basis<'_>) -> bool {
+    match expected["policy"].as_str().unwrap_or_default() {
+        "parm" | "parm+" if expected["coding"]["code"] == "mds" => {
+            let is_curved = basis.setup.curved && name == Model::Asked(0).name();
+            !(has_bundle(name, version, basis) || is_curved)
+        }
+        "parm" | "parm+" => {
+            let trained = |k: &u8| expected["coding"]["k"] == *k && expected["coding"]["r"] == 1;
+            has_bundle(name, version, basis) && basis.sizes.iter().any(trained)
+        }
+        "approximate-backup" => expected["backup_model"] != name,
+        "stand-in" => expected["stand_in"]["model"] != name,
+        _ => true,
+    }
+}
+
+fn is_parity(name: &str) -> bool {
+    matches!(Model::named(name), Some(Model::Parity(_)))
+}
+
+fn has_bundle(name: &str, version: &str, basis: &Basis<'_>) -> bool {
+    basis.setup.bundle && name == Model::Asked(0).name() && version == "1"
 }

@@ -14,15 +14,16 @@ use parm_parity_models::bundle::{
     Calibration, Deployed, Input, Manifest, Meaning, ModelFile, Output, Parity, Range,
 };
 use parm_protocol::{DataType, InferenceService};
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::admin::{self, Admin};
 use crate::instances::{Instance, Network};
-use crate::schedule::{Ask, Event, Model, Schedule, Serving, Source, Temper, What, address, host};
-use crate::standing::{self, Basis};
+use crate::invariants::Basis;
+use crate::schedule::{Ask, Event, Lapse, Model, Schedule, Serving, Source, Temper, What, address, host};
 use crate::world::{Breach, EVER, SIZES, Server, Truth, WIDTH, World};
-use crate::{clients, invariants, lapses, panics};
+use crate::{clients, invariants, take_panic};
 
 /// Time for all instances to join.
 const START: Duration = Duration::from_secs(4);
@@ -54,19 +55,18 @@ pub(crate) struct Stage {
     clients: JoinSet<()>,
 }
 
-/// Runs a schedule.
 pub(crate) fn run(schedule: &Schedule) -> Report {
     let folder = tempfile::tempdir().expect("a folder for files");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime of one thread");
-    panics::forget();
+    take_panic();
     let mut report = runtime.block_on(async {
         let mut stage = Stage::set(schedule, folder.path()).await;
         stage.play().await;
         stage.end().await
     });
     drop(runtime);
-    if let Some(panic) = panics::forget() {
+    if let Some(panic) = take_panic() {
         report.breaches.insert(0, Breach { rule: "nothing panics", at: 0, what: panic });
     }
     report
@@ -143,7 +143,7 @@ impl Stage {
     }
 
     async fn perform(&mut self, what: What) {
-        lapses::notes(&mut self.world.0.lock(), &what);
+        notes(&mut self.world.0.lock(), &what);
         match what {
             What::Ask(ask) => {
                 self.clients.spawn(clients::ask(self.frontend.clone(), self.world.clone(), ask));
@@ -175,7 +175,7 @@ impl Stage {
             }
             What::Bundle(sizes) => {
                 let mut truth = self.world.0.lock();
-                lapses::give_back(&self.folder);
+                give_back(&self.folder);
                 bundle(&self.folder, &sizes, truth.millis());
                 truth.sizes = sizes;
             }
@@ -245,7 +245,7 @@ impl Stage {
     /// Checks that the effective settings follow from the requested ones.
     pub(crate) fn stands(&self, truth: &mut Truth, settings: &serde_json::Value, settled: bool) {
         let basis = Basis { setup: &self.schedule.setup, sizes: &truth.sizes, settled };
-        if let Some(difference) = standing::difference(settings, &basis) {
+        if let Some(difference) = invariants::misfit(settings, &basis) {
             truth.breach("effective settings follow from requested ones", || difference);
         }
     }
@@ -303,7 +303,6 @@ impl Stage {
 }
 
 fn known(instance: &Instance, steady_at: Instant) -> Server {
-    let now = Instant::now();
     Server {
         temper: Temper::Well,
         silent_since: None,
@@ -311,8 +310,6 @@ fn known(instance: &Instance, steady_at: Instant) -> Server {
         steady_at,
         models: instance.models.lock().iter().map(|own| (*own, steady_at)).collect(),
         missed: None,
-        holds: 0,
-        idle_since: now,
         failures: BTreeMap::new(),
         poisoned: 0,
         was_ill: false,
@@ -383,4 +380,94 @@ fn bundle(folder: &Path, sizes: &[u8], millis: u64) {
     let set =
         opened.and_then(|file| file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_millis(1 + millis)));
     set.expect("a file's time can be set");
+}
+
+/// Time for a change to be in effect: two polls of bundles, a description of models, a linearity test.
+const SETTLING: Duration = Duration::from_secs(8);
+/// Time for the frontend to notice a lapse: two polls of bundles, and reading them.
+const NOTICE: Duration = Duration::from_millis(2600);
+/// Interval between two comparisons.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Records an event that may change the effective settings.
+fn notes(truth: &mut Truth, what: &What) {
+    // Instances do not matter: one that has all models is always present.
+    let decides = matches!(
+        what,
+        What::Settings(..)
+            | What::Together(_)
+            | What::Bundle(_)
+            | What::Load(_)
+            | What::Unload(_)
+            | What::Serve(..)
+    );
+    if decides {
+        truth.changed = Instant::now();
+    }
+}
+
+/// Restores the folder of bundles.
+fn give_back(folder: &Path) {
+    let away = folder.join("away");
+    if away.is_dir() {
+        fs::rename(away, folder.join("bundles")).expect("a folder can be renamed");
+    }
+}
+
+impl Truth {
+    /// The name server's next answer.
+    pub(crate) fn resolves(&mut self) -> Result<Vec<String>, String> {
+        let mut servers = self.dns.clone()?;
+        match self.lapse.take() {
+            None => {}
+            Some(Lapse::Empty) => servers.clear(),
+            Some(Lapse::Error) => return Err("no answer".into()),
+            Some(Lapse::Short(place)) => drop(servers.remove(place % servers.len())),
+        }
+        Ok(servers)
+    }
+}
+
+impl Stage {
+    /// The folder of bundles is missing for less than two polls: the effective settings stay.
+    pub(crate) async fn takes_bundles(&self, ms: u64) {
+        let since = self.world.0.lock().changed;
+        let before = in_force(&self.admin).await;
+        fs::rename(self.folder.join("bundles"), self.folder.join("away")).expect("a folder can be renamed");
+        let (world, admin, folder) = (self.world.clone(), self.admin.clone(), self.folder.clone());
+        let settled = since + SETTLING < Instant::now();
+        tokio::spawn(async move {
+            sleep(Duration::from_millis(ms)).await;
+            give_back(&folder);
+            let until = Instant::now() + NOTICE;
+            while settled && Instant::now() < until && world.0.lock().changed == since {
+                let now = in_force(&admin).await;
+                if now != before {
+                    world.0.lock().breach("a lapse of one poll removes nothing", || {
+                        format!("after {ms} ms without bundles {now} is in effect, before it was {before}")
+                    });
+                }
+                sleep(PAUSE).await;
+            }
+        });
+    }
+
+    /// The workers file is missing for less than two polls: its members stay.
+    pub(crate) fn takes_file(&self, ms: u64) {
+        let (file, text) = (self.folder.join("workers"), self.listed.lock().clone());
+        let (writes, own) = (self.writes.clone(), self.writes.fetch_add(1, Ordering::Relaxed) + 1);
+        fs::remove_file(&file).expect("a file can be removed");
+        tokio::spawn(async move {
+            sleep(Duration::from_millis(ms)).await;
+            if writes.load(Ordering::Relaxed) == own {
+                fs::write(file, text).expect("a file can be written");
+            }
+        });
+    }
+}
+
+/// The effective settings of model 0 that depend on bundles.
+async fn in_force(admin: &Admin) -> Value {
+    let standing = &admin.settings().await["in_force"][Model::Asked(0).name()]["1"];
+    json!({ "policy": standing["policy"], "coding": standing["coding"], "default": standing["default_answer"] })
 }

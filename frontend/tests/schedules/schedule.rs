@@ -71,7 +71,6 @@ pub(crate) enum Model {
     Crowd(u16),
 }
 
-/// An event.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     /// Milliseconds from the start.

@@ -8,7 +8,7 @@ use parm_protocol::ModelRef;
 use parm_settings::PoolSettings;
 use tokio::time::Instant;
 
-use crate::excuses::Excuses;
+use crate::invariants::Excuses;
 use crate::schedule::{Ask, Guilt, Lapse, Model, Serving, Temper};
 
 /// Time until a recovered server is trusted again: probes, reconnections, a linearity test.
@@ -35,18 +35,11 @@ pub(crate) struct Breach {
 /// One row of one request.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    pub(crate) request: usize,
     pub(crate) guilt: Guilt,
-    /// Jobs at servers that have it.
-    pub(crate) held: u16,
     /// Jobs that failed with it because of the server.
     pub(crate) faults: u16,
     /// Jobs that failed with it because of another client's row.
     pub(crate) neighbours: u16,
-    /// Whether a server answered it.
-    pub(crate) answered: bool,
-    /// Time since which no server has had it.
-    pub(crate) free_since: Instant,
     pub(crate) done: bool,
 }
 
@@ -62,9 +55,6 @@ pub(crate) struct Server {
     pub(crate) models: BTreeMap<Serving, Instant>,
     /// When a list of its models last lacked one.
     pub(crate) missed: Option<Instant>,
-    /// Jobs that it holds, and the time since which it holds none.
-    pub(crate) holds: u32,
-    pub(crate) idle_since: Instant,
     /// Consecutive own failures by model: one model says nothing about the others.
     pub(crate) failures: BTreeMap<ModelRef, u32>,
     /// Jobs failed by poisoned rows, without its fault.
@@ -83,27 +73,14 @@ pub(crate) struct Request {
     pub(crate) done: bool,
 }
 
-/// Settings of a model that affect expectations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rules {
-    /// Instances may be reserved for redundancy.
-    pub(crate) reserves: bool,
-    /// Answers may come from jobs that no server can attribute to a row.
-    pub(crate) stands_in: bool,
-}
-
 pub(crate) struct Truth {
     pub(crate) start: Instant,
     pub(crate) rows: Vec<Row>,
     by_value: HashMap<(i32, i32), usize>,
-    /// Rows without an answer that no server has.
-    pub(crate) waiting: BTreeSet<usize>,
     pub(crate) servers: Vec<Server>,
     pub(crate) requests: Vec<Request>,
     /// Requests without an answer.
     pub(crate) open: BTreeSet<usize>,
-    pub(crate) rules: BTreeMap<u8, Rules>,
-    pub(crate) rules_since: Instant,
     /// Time until which a model may be missing, or have another shape than clients expect.
     pub(crate) in_flux: BTreeMap<u8, Instant>,
     /// Whether an instance has answered wrongly: correctness and suspicion can then not be checked.
@@ -141,12 +118,9 @@ impl World {
             start,
             rows: Vec::new(),
             by_value: HashMap::new(),
-            waiting: BTreeSet::new(),
             servers: Vec::new(),
             requests: Vec::new(),
             open: BTreeSet::new(),
-            rules: BTreeMap::new(),
-            rules_since: start,
             in_flux: BTreeMap::new(),
             lied: false,
             constants: PoolSettings::default(),
@@ -194,20 +168,8 @@ impl Truth {
     pub(crate) fn sends(&mut self, ask: &Ask, deadline: Instant) -> usize {
         let (number, first, now) = (self.requests.len(), self.rows.len(), Instant::now());
         for guilt in &ask.rows {
-            let row = self.rows.len();
-            self.by_value.insert(values(row), row);
-            self.waiting.insert(row);
-            let (request, guilt) = (number, *guilt);
-            self.rows.push(Row {
-                request,
-                guilt,
-                held: 0,
-                faults: 0,
-                neighbours: 0,
-                answered: false,
-                free_since: now,
-                done: false,
-            });
+            self.by_value.insert(values(self.rows.len()), self.rows.len());
+            self.rows.push(Row { guilt: *guilt, faults: 0, neighbours: 0, done: false });
         }
         self.open.insert(number);
         self.requests.push(Request { ask: ask.clone(), first, sent: now, deadline, done: false });
@@ -221,7 +183,6 @@ impl Truth {
         request.done = true;
         for row in request.first..request.first + request.ask.rows.len() {
             self.rows[row].done = true;
-            self.waiting.remove(&row);
         }
     }
 
@@ -233,34 +194,13 @@ impl Truth {
             .filter(|_| x[0].fract() == 0.0 && x[1].fract() == 0.0)
     }
 
-    /// A server takes a job with these rows.
-    pub(crate) fn takes(&mut self, server: usize, rows: &[usize]) {
-        for row in rows {
-            self.rows[*row].held += 1;
-            self.waiting.remove(row);
-        }
-        self.servers[server].holds += 1;
-    }
-
-    /// A server releases a job with these rows.
+    /// A server releases a job with these rows. A row taken from a faulty server counts as failed there.
     pub(crate) fn lets_go(&mut self, server: usize, rows: &[usize]) {
-        let now = Instant::now();
         let well = self.servers[server].temper == Temper::Well;
         for row in rows {
             let known = &mut self.rows[*row];
-            known.held -= 1;
-            // A row taken from a faulty server counts as failed there.
             known.faults += u16::from(!well && !known.done);
-            if known.held == 0 {
-                known.free_since = now;
-                if !known.done && !known.answered {
-                    self.waiting.insert(*row);
-                }
-            }
         }
-        let own = &mut self.servers[server];
-        own.holds -= 1;
-        own.idle_since = now;
     }
 
     /// A server changes its behaviour.

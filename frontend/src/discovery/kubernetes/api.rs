@@ -1,4 +1,4 @@
-//! Requests to the API server: a list in pages, and a watch line by line.
+//! The API server: its settings, its requests (a list, and a watch line by line), and its errors.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,26 +10,19 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use parm_transport::client::{Hearing, Inquiry, Lines, Token};
 use parm_transport::tls::{self, Outgoing, Spoken, Tls};
-use tokio::time::{Instant, timeout, timeout_at};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
 
-use super::census::Census;
-use super::config::Config;
-use super::error::Trouble;
+use super::census::{Census, List, Rebuff};
 use super::service::{Service, is_label};
-use super::slice::{Page, Rebuff};
 use crate::discovery::connect::{Connect, authority};
 
 /// DNS address of the API server in every cluster.
 const USUAL: &str = "https://kubernetes.default.svc";
 
-/// Slices in a page of a list. A slice usually has up to a hundred endpoints.
-const PAGE: usize = 50;
-
-/// Maximum bytes of a page: a slice has up to 1.5 MB, and usually 50 kB.
-const PAGE_BYTES: usize = 32 << 20;
-
-/// Maximum pages of a list.
-const PAGES: usize = 1000;
+/// Maximum bytes of a list: a slice usually has up to a hundred endpoints and 50 kB.
+const LIST_BYTES: usize = 64 << 20;
 
 /// Maximum bytes of a line of a watch: one slice.
 const LINE_BYTES: usize = 4 << 20;
@@ -42,9 +35,6 @@ const TOKEN_BYTES: u64 = 64 << 10;
 
 /// Timeout of a whole list, as a multiple of the timeout of a response's start.
 const LIST_PATIENCE: u32 = 6;
-
-/// Time after its requested end by which a watch must have ended.
-const GRACE: Duration = Duration::from_secs(10);
 
 /// The API server, for one Service.
 pub struct ApiServer {
@@ -59,10 +49,7 @@ pub struct ApiServer {
 }
 
 /// An open watch.
-pub(super) struct Watch {
-    lines: Lines,
-    until: Instant,
-}
+pub(super) struct Watch(Lines);
 
 impl ApiServer {
     /// Reads the service account, except for the token. Makes no request.
@@ -108,50 +95,32 @@ impl ApiServer {
 
     /// Lists all endpoints. Returns them with the version from which a watch continues.
     pub(super) async fn list(&self) -> Result<(Census, String), Trouble> {
-        let patience = self.config.timeout * LIST_PATIENCE;
-        let listed = timeout(patience, self.pages()).await;
-        listed.unwrap_or(Err(Trouble::Silent { waited: patience }))
-    }
-
-    async fn pages(&self) -> Result<(Census, String), Trouble> {
+        let waited = self.config.timeout * LIST_PATIENCE;
+        let listed = async {
+            let mut hearing = self.ask("").await?;
+            self.whole(&mut hearing, "a list", LIST_BYTES).await
+        };
+        let body = timeout(waited, listed).await.map_err(|_| Trouble::Silent { waited })??;
+        let list: List = serde_json::from_slice(&body).map_err(Trouble::unreadable)?;
         let mut census = Census::new(self.service.clone());
-        let mut rest: Option<String> = None;
-        for _ in 0..PAGES {
-            let mut query = format!("&limit={PAGE}");
-            if let Some(rest) = &rest {
-                query.push_str("&continue=");
-                escape(&mut query, rest);
-            }
-            let mut hearing = self.ask(&query).await?;
-            let body = self.whole(&mut hearing, "a page of a list", PAGE_BYTES).await?;
-            let page: Page = serde_json::from_slice(&body).map_err(Trouble::unreadable)?;
-            for slice in page.items {
-                census.put(slice)?;
-            }
-            rest = page.metadata.rest.filter(|rest| !rest.is_empty());
-            if rest.is_none() {
-                return Ok((census, page.metadata.resource_version));
-            }
-        }
-        Err(Trouble::TooLong { what: "a list", limit: PAGES * PAGE_BYTES })
+        list.items.into_iter().try_for_each(|slice| census.put(slice))?;
+        Ok((census, list.metadata.resource_version))
     }
 
-    /// Starts a watch from a version.
-    pub(super) async fn watch(&self, version: &str) -> Result<Watch, Trouble> {
-        let seconds = self.config.watch.as_secs().max(1);
-        let mut query =
-            format!("&watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion=");
+    /// Starts a watch from the version of a list, for so long.
+    pub(super) async fn watch(&self, version: &str, length: Duration) -> Result<Watch, Trouble> {
+        let seconds = length.as_secs().max(1);
+        let mut query = format!("&watch=true&timeoutSeconds={seconds}&resourceVersion=");
         escape(&mut query, version);
         let hearing = self.ask(&query).await?;
-        let until = Instant::now() + Duration::from_secs(seconds) + GRACE;
-        Ok(Watch { lines: Lines::of(hearing, LINE_BYTES), until })
+        Ok(Watch(Lines::of(hearing, LINE_BYTES)))
     }
 
     /// Checks that following would work, including the permission to watch. Returns the addresses of all endpoints that
     /// are not terminating, and why some are unusable.
     pub async fn look(&self) -> Result<(Vec<String>, Option<String>), Trouble> {
         let (census, version) = self.list().await?;
-        self.watch(&version).await?;
+        self.watch(&version, self.config.watch).await?;
         let urls = census.found().into_iter().filter(|(_, found)| !found.terminating).map(|(url, _)| url);
         Ok((urls.collect(), census.problem().map(str::to_owned)))
     }
@@ -211,7 +180,6 @@ impl ApiServer {
         match status {
             401 => Trouble::Unauthenticated,
             403 => Trouble::Forbidden { namespace: self.namespace.clone(), message },
-            410 => Trouble::Expired,
             _ => Trouble::Refused { status, message },
         }
     }
@@ -238,10 +206,7 @@ impl ApiServer {
 impl Watch {
     /// The next line; `None` once the API server ended the watch as requested. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Trouble> {
-        let next = timeout_at(self.until, self.lines.next()).await;
-        let next =
-            next.map_err(|_| Trouble::Severed { reason: "it is open past its requested end".into() })?;
-        next.map_err(|error| match error.kind() {
+        self.0.next().await.map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData => Trouble::TooLong { what: "a line", limit: LINE_BYTES },
             _ => severed(error),
         })
@@ -275,6 +240,93 @@ fn escape(path: &mut String, text: &str) {
 
 fn severed(error: io::Error) -> Trouble {
     Trouble::Severed { reason: error.to_string() }
+}
+
+/// The API server of Kubernetes, for workers such as `kubernetes+http://SERVICE`.
+///
+/// The times are constants outside of tests: a watch reports changes within a second, whatever they are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Address of the API server: `https://HOST[:PORT]`, or `http://` for a proxy such as `kubectl proxy`. Tokens are sent
+    /// over TLS only. Default: none, the address in the pod's environment.
+    // Without KUBERNETES_SERVICE_HOST and ..._PORT it is `https://kubernetes.default.svc`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    /// Folder of the service account, with the files `token`, `ca.crt` and `namespace`. Default
+    /// /var/run/secrets/kubernetes.io/serviceaccount.
+    // The token is read for every request, as Kubernetes replaces it from time to time.
+    pub service_account: PathBuf,
+    /// Timeout for the start of an answer, and for silence within a list.
+    #[serde(skip)]
+    pub timeout: Duration,
+    /// Longest watch, shortened by up to a tenth, by chance. The list that follows repairs what a watch lost, also over a silently
+    /// broken connection. An endpoint is removed if a list and a second one, `backoff_min` later, both lack it.
+    #[serde(skip)]
+    pub watch: Duration,
+    /// Backoff after the first failure; it doubles with every failure. Waits are shortened by up to a half, by chance.
+    #[serde(skip)]
+    pub backoff_min: Duration,
+    /// Longest backoff.
+    #[serde(skip)]
+    pub backoff_max: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            server: None,
+            service_account: "/var/run/secrets/kubernetes.io/serviceaccount".into(),
+            timeout: Duration::from_secs(10),
+            watch: Duration::from_secs(60),
+            backoff_min: Duration::from_secs(1),
+            backoff_max: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Why a Service cannot be followed, for now or at all.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
+pub enum Trouble {
+    #[error("invalid frontend.kubernetes.server '{server}': use https://HOST:PORT")]
+    BadServer { server: String },
+    #[error(
+        "{reason}: in a pod set automountServiceAccountToken: true, elsewhere set the folder of a service account with \
+         frontend.kubernetes.service_account"
+    )]
+    Account { reason: String },
+    #[error("cannot reach the API server {server}: {reason}")]
+    Unreachable { server: String, reason: String },
+    #[error("the API server timed out: no data for {waited:?}")]
+    Silent { waited: Duration },
+    #[error(
+        "unauthenticated (401): the API server rejected the token: check that the service account exists and its token is fresh"
+    )]
+    Unauthenticated,
+    #[error(
+        "forbidden (403): bind a Role to the frontend's service account that may list and watch endpointslices of discovery.k8s.io in \
+         namespace {namespace} (deploy/kubernetes/components/endpoint-slices has one); {message}"
+    )]
+    Forbidden { namespace: String, message: String },
+    #[error("the API server returned status {status}: {message}")]
+    Refused { status: u16, message: String },
+    #[error(
+        "response of the API server is too long: {what} has over {limit} bytes: check frontend.kubernetes.server"
+    )]
+    TooLong { what: &'static str, limit: usize },
+    #[error("too many endpoints: more than {limit}: check that this is the Service of the workers")]
+    TooMany { limit: usize },
+    #[error("cannot read the response of the API server: {reason}")]
+    Unreadable { reason: String },
+    #[error("the connection to the API server broke: {reason}")]
+    Severed { reason: String },
+}
+
+impl Trouble {
+    pub(super) fn unreadable(error: serde_json::Error) -> Self {
+        Self::Unreadable { reason: error.to_string() }
+    }
 }
 
 #[cfg(test)]

@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use parm_protocol::{Place, place};
+use serde::{Deserialize, Deserializer};
 
-use super::error::Trouble;
+use super::api::Trouble;
 use super::service::{Port, Service};
-use super::slice::{Endpoint, EndpointPort, EndpointSlice};
+use crate::discovery::membership::Found;
 
 /// Maximum endpoints of a Service: more are not workers, and would use unbounded memory.
 const MOST: usize = 100_000;
@@ -30,16 +31,6 @@ struct Portion {
     found: Vec<(IpAddr, u16, Found)>,
     /// Why some or all of it is unusable.
     problem: Option<String>,
-}
-
-/// An endpoint.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Found {
-    pub(super) place: Place,
-    /// Kubernetes would send it requests.
-    pub(super) serving: bool,
-    /// It is terminating.
-    pub(super) terminating: bool,
 }
 
 impl Census {
@@ -154,6 +145,159 @@ fn found(endpoint: Endpoint) -> Found {
         serving: conditions.serving.or(conditions.ready).unwrap_or(true),
         terminating: conditions.terminating.unwrap_or(false),
     }
+}
+
+/// All slices of the Service.
+#[derive(Debug, Deserialize)]
+pub(super) struct List {
+    pub(super) metadata: ListMetadata,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) items: Vec<EndpointSlice>,
+}
+
+/// Version of a list.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ListMetadata {
+    pub(super) resource_version: String,
+}
+
+/// A line of a watch. The type of the object depends on the kind.
+#[derive(Debug, Deserialize)]
+pub(super) struct Change {
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    pub(super) object: Box<serde_json::value::RawValue>,
+}
+
+/// Error of the API server.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Rebuff {
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) message: String,
+    #[serde(default)]
+    pub(super) code: Option<u16>,
+}
+
+/// A part of a Service's endpoints.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct EndpointSlice {
+    pub(super) metadata: SliceMetadata,
+    #[serde(default)]
+    pub(super) address_type: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) endpoints: Vec<Endpoint>,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) ports: Vec<EndpointPort>,
+}
+
+/// Name of a slice.
+#[derive(Debug, Deserialize)]
+pub(super) struct SliceMetadata {
+    #[serde(default)]
+    pub(super) name: String,
+}
+
+/// An endpoint, usually a pod.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Endpoint {
+    /// All are equivalent; the first is used, as in kube-proxy.
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) addresses: Vec<String>,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) conditions: Conditions,
+    #[serde(default)]
+    pub(super) node_name: Option<String>,
+    #[serde(default)]
+    pub(super) zone: Option<String>,
+}
+
+/// State of an endpoint; a missing field is good.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub(super) struct Conditions {
+    /// Always true if the Service publishes addresses that are not ready.
+    #[serde(default)]
+    pub(super) ready: Option<bool>,
+    #[serde(default)]
+    pub(super) serving: Option<bool>,
+    #[serde(default)]
+    pub(super) terminating: Option<bool>,
+}
+
+/// A port of all endpoints of a slice.
+#[derive(Debug, Deserialize)]
+pub(super) struct EndpointPort {
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) name: String,
+    #[serde(default)]
+    pub(super) port: Option<u16>,
+    #[serde(default)]
+    pub(super) protocol: Option<String>,
+}
+
+/// Reads null as a missing field.
+fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
+    Option::deserialize(from).map(Option::unwrap_or_default)
+}
+
+/// Content of a line.
+#[derive(Debug)]
+pub(super) enum WatchLine {
+    /// A slice is new or has changed.
+    Put(EndpointSlice),
+    /// The slice with this name was deleted.
+    Gone(String),
+    /// The watch cannot continue.
+    Refused { status: u16, message: String },
+}
+
+impl WatchLine {
+    pub(super) fn read(line: &[u8]) -> Result<Self, Trouble> {
+        let Change { kind, object } = serde_json::from_slice(line).map_err(Trouble::unreadable)?;
+        let object = object.get();
+        Ok(match kind.as_str() {
+            "ADDED" | "MODIFIED" => Self::Put(serde_json::from_str(object).map_err(Trouble::unreadable)?),
+            "DELETED" => {
+                let slice: EndpointSlice = serde_json::from_str(object).map_err(Trouble::unreadable)?;
+                Self::Gone(slice.metadata.name)
+            }
+            "ERROR" => {
+                let Rebuff { message, code } = serde_json::from_str(object).map_err(Trouble::unreadable)?;
+                Self::Refused { status: code.unwrap_or(500), message }
+            }
+            _ => {
+                let kind: String = kind.chars().take(40).collect();
+                return Err(Trouble::Unreadable { reason: format!("unknown kind of line '{kind}'") });
+            }
+        })
+    }
+}
+
+/// For fuzzing: reads any bytes as a list and as a line of a watch, and merges the result. The endpoints
+/// found must have valid addresses and be removable.
+#[doc(hidden)]
+pub fn survives(bytes: &[u8]) {
+    let service = super::Service::read("kubernetes+http://workers:http")
+        .expect("valid kind of address")
+        .expect("valid Service");
+    let mut census = Census::new(service);
+    let list = serde_json::from_slice::<List>(bytes).map(|list| list.items).unwrap_or_default();
+    let line = match WatchLine::read(bytes) {
+        Ok(WatchLine::Put(slice)) => Some(slice),
+        _ => None,
+    };
+    let mut names = Vec::new();
+    for slice in list.into_iter().chain(line) {
+        names.push(slice.metadata.name.clone());
+        census.put(slice).expect("few bytes hold few endpoints");
+    }
+    for url in census.found().into_keys() {
+        url.parse::<parm_transport::client::Endpoint>().expect("found endpoint has a valid address");
+    }
+    names.iter().for_each(|name| census.remove(name));
+    assert!(census.found().is_empty() && census.problem().is_none());
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Follows a Service: a list, a watch from there, and retries with exponential backoff.
+//! Follows a Service: a list and a watch from there, again and again, with exponential backoff after failures.
 //!
 //! The module's documentation has the reasons.
 
@@ -8,17 +8,13 @@ use std::time::Duration;
 use parm_protocol::Absence;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::api::ApiServer;
-use super::census::Census;
-use super::error::Trouble;
-use super::membership::{Footing, Membership};
+use super::api::{ApiServer, Trouble};
+use super::census::{Census, WatchLine};
 use super::service::Service;
-use super::watch_line::WatchLine;
 use crate::discovery::fleet::Fleet;
+use crate::discovery::member::Source;
+use crate::discovery::membership::{Footing, Membership};
 use crate::metrics::ServiceMetrics;
-
-/// Consecutive failures after which the known version is dropped and all is listed again.
-const DOUBTFUL: u32 = 3;
 
 /// 2^64 divided by the golden ratio: its multiples are spread evenly.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -30,26 +26,17 @@ struct Following {
     service: Service,
     census: Census,
     members: Membership,
-    /// Version from which the next watch continues; `None` if a list is needed.
-    version: Option<String>,
-    /// Time of the next list.
-    list_at: Instant,
     /// Members that the last list missed.
     absence: Absence<String>,
     failures: u32,
     /// Jitter of pauses, of 2^64: frontends that lost the same server must not all return at once.
     sooner: u64,
-    /// Start of the current period without failures.
-    well_since: Option<Instant>,
     /// Last logged failure.
     told: Option<Trouble>,
     footing: Footing,
     problem: Option<String>,
     metrics: ServiceMetrics,
 }
-
-/// The fleet is gone.
-struct Over;
 
 /// Reason to end a step.
 enum Halt {
@@ -68,20 +55,17 @@ pub(in crate::discovery) async fn follow(fleet: Weak<Fleet>, api: ApiServer, ser
         api,
         census: Census::new(service.clone()),
         service,
-        members: Membership::default(),
-        version: None,
-        list_at: Instant::now(),
+        members: Membership::of(Source::Kubernetes),
         absence: Absence::default(),
         failures: 0,
         sooner,
-        well_since: None,
         told: None,
         footing: Footing::default(),
         problem: None,
         metrics,
     };
     loop {
-        match following.step().await {
+        match following.round().await {
             Ok(()) => {}
             Err(Halt::Over) => return,
             Err(Halt::Trouble(trouble)) => {
@@ -96,38 +80,32 @@ pub(in crate::discovery) async fn follow(fleet: Weak<Fleet>, api: ApiServer, ser
 }
 
 impl Following {
-    async fn step(&mut self) -> Result<(), Halt> {
-        match self.version.clone().filter(|_| Instant::now() < self.list_at) {
-            Some(version) => self.watch(version).await,
-            None => self.list().await,
+    async fn round(&mut self) -> Result<(), Halt> {
+        let version = self.list().await?;
+        let began = Instant::now();
+        let watched = self.watch(&version).await;
+        let least = self.api.config().backoff_min;
+        if began.elapsed() >= self.api.config().backoff_max {
+            self.failures = 0;
         }
+        if watched.is_ok() {
+            // A watch that ends at once must not be repeated in a tight loop.
+            sleep_until(began + least).await;
+        }
+        watched
     }
 
-    async fn list(&mut self) -> Result<(), Halt> {
-        // A failed list does not prevent a watch from continuing.
-        self.list_at = Instant::now() + self.list_interval();
+    /// Takes over a list. Returns the version from which a watch continues.
+    async fn list(&mut self) -> Result<String, Halt> {
         let (census, version) = self.api.list().await?;
-        self.metrics.lists.inc();
         let found = census.found();
         let gone = self.absence.look(self.members.urls(), found.len(), |url| found.contains_key(url));
         if let Some(fleet) = self.fleet.upgrade() {
             self.members.remove(&fleet, &gone);
         }
-        if self.absence.is_open() {
-            // A watch reports nothing about members that a list missed, so a second list decides soon.
-            self.list_at = self.list_at.min(Instant::now() + self.api.config().backoff_min);
-        }
         self.census = census;
-        self.version = Some(version);
-        self.is_well();
         self.apply()?;
-        Ok(())
-    }
-
-    /// Time until the next list: as configured, less up to a tenth at random. Otherwise frontends that started
-    /// together, or lost the API server together, would always list at the same moment.
-    fn list_interval(&mut self) -> Duration {
-        self.api.config().list.mul_f64(1.0 - self.chance() / 10.0)
+        Ok(version)
     }
 
     /// The next of evenly spread numbers from 0 to 1.
@@ -136,59 +114,43 @@ impl Following {
         self.sooner as f64 / u64::MAX as f64
     }
 
-    async fn watch(&mut self, version: String) -> Result<(), Halt> {
-        let began = Instant::now();
-        let mut lines = self.api.watch(&version).await?;
-        self.is_well();
+    async fn watch(&mut self, version: &str) -> Result<(), Halt> {
+        // Frontends that started together, or lost the API server together, must not always list at the same moment.
+        let length = self.api.config().watch.mul_f64(1.0 - self.chance() / 10.0);
+        let mut lines = self.api.watch(version, length).await?;
+        self.metrics.current.set(1);
+        if self.told.take().is_some() {
+            tracing::info!(service = %self.service, "following the Service again");
+        }
         let every = self.api.config().backoff_min;
+        // A watch reports nothing about members that the list missed, so a second list decides soon.
+        let until = Instant::now() + if self.absence.is_open() { every } else { length };
         loop {
             let line = tokio::select! {
                 biased;
                 line = lines.next() => line?,
-                () = sleep_until(self.list_at) => return Ok(()),
+                () = sleep_until(until) => return Ok(()),
                 () = sleep(every), if self.footing.is_open() => {
                     self.apply()?;
                     continue;
                 }
             };
-            match line {
-                Some(line) => self.take(&line)?,
-                None => {
-                    // A watch that ends at once must not be repeated in a tight loop.
-                    sleep_until(began + self.api.config().backoff_min).await;
-                    return Ok(());
+            match line.as_deref().map(WatchLine::read).transpose()? {
+                Some(WatchLine::Put(slice)) => self.census.put(slice)?,
+                Some(WatchLine::Gone(name)) => self.census.remove(&name),
+                Some(WatchLine::Refused { status, message }) => {
+                    return Err(self.api.refused(status, message).into());
                 }
+                None => return Ok(()),
             }
             self.failures = 0;
+            self.apply()?;
         }
-    }
-
-    /// Processes a line of a watch.
-    fn take(&mut self, line: &[u8]) -> Result<(), Halt> {
-        let version = match WatchLine::read(line)? {
-            WatchLine::Put(slice) => {
-                let version = slice.metadata.resource_version.clone();
-                self.census.put(slice)?;
-                self.apply()?;
-                version
-            }
-            WatchLine::Gone { name, version } => {
-                self.census.remove(&name);
-                self.apply()?;
-                version
-            }
-            WatchLine::Bookmark { version } => version,
-            WatchLine::Refused { status, message } => return Err(self.api.refused(status, message).into()),
-        };
-        if !version.is_empty() {
-            self.version = Some(version);
-        }
-        Ok(())
     }
 
     /// Makes the members match the known endpoints.
     fn apply(&mut self) -> Result<(), Halt> {
-        let fleet = self.fleet.upgrade().ok_or(Over)?;
+        let fleet = self.fleet.upgrade().ok_or(Halt::Over)?;
         let found = self.census.found();
         self.metrics.endpoints.set(found.len() as i64);
         let footing = self.members.follow(&fleet, &found, |url| self.absence.is_missed(url));
@@ -214,29 +176,10 @@ impl Following {
         Ok(())
     }
 
-    fn is_well(&mut self) {
-        self.well_since.get_or_insert_with(Instant::now);
-        self.metrics.current.set(1);
-        if self.told.take().is_some() {
-            tracing::info!(service = %self.service, "following the Service again");
-        }
-    }
-
     /// Records a failure; returns the pause before the next try.
     fn failed(&mut self, trouble: Trouble) -> Duration {
         let (least, most) = (self.api.config().backoff_min, self.api.config().backoff_max);
-        if self.well_since.take().is_some_and(|since| since.elapsed() >= most) {
-            self.failures = 0;
-        }
         self.failures = self.failures.saturating_add(1);
-        if trouble.wants_a_list() || self.failures >= DOUBTFUL {
-            self.version = None;
-        }
-        // A server may expire versions, so the first time is not a failure.
-        if trouble == Trouble::Expired && self.failures == 1 {
-            tracing::debug!(service = %self.service, "listing again: the known version expired");
-            return Duration::ZERO;
-        }
         self.metrics.failures.inc();
         self.metrics.current.set(0);
         let share = self.chance();
@@ -253,11 +196,5 @@ impl Following {
 impl From<Trouble> for Halt {
     fn from(trouble: Trouble) -> Self {
         Self::Trouble(trouble)
-    }
-}
-
-impl From<Over> for Halt {
-    fn from(_: Over) -> Self {
-        Self::Over
     }
 }

@@ -1,28 +1,29 @@
 //! Fallbacks of a pool: codes by group size, a backup model, a stand-in and a default answer.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
-use parm_protocol::ModelRef;
+use parm_encoder::{Code, Nets};
+use parm_parity_models::bundle::{Calibration, Deployed, Meaning, Signature, fits};
+use parm_protocol::{DataType, ModelRef, NamedTensor, Tensor};
 
-use super::coder::Coder;
-use super::default_answer::DefaultAnswer;
 use super::{Guards, StandIn};
+use crate::serve::outputs::Outputs;
 use crate::serve::pool::Description;
 
 /// Codes and other fallbacks of a pool.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Codes {
     /// Number of these codes among those of the pool, starting at 1.
     pub(crate) turn: u64,
     pub(super) coders: BTreeMap<usize, Arc<Coder>>,
     /// Checks of queries; `None` if nothing is mixed.
     pub(crate) guards: Option<Guards>,
-    /// The backup model.
     pub(crate) backup: Option<ModelRef>,
     /// The stand-in for late predictions.
     pub(crate) stand_in: Option<Arc<StandIn>>,
-    pub(crate) default_answer: Option<DefaultAnswer>,
+    pub(crate) default_answer: Option<Arc<Outputs>>,
 }
 
 impl Codes {
@@ -73,4 +74,68 @@ fn is(wanted: &ModelRef, served: &Description) -> bool {
         && (wanted.version.is_none()
             || served.model.version.is_none()
             || wanted.version == served.model.version)
+}
+
+/// A code, ready for use.
+#[derive(Debug)]
+pub(crate) struct Coder {
+    pub(crate) code: Arc<dyn Code>,
+    /// Parity models in order; empty if the deployed model runs the parity queries.
+    pub(crate) models: Vec<ModelRef>,
+    /// SHA-256 of their files, in the same order.
+    pub(super) digests: Vec<String>,
+    pub(super) calibration: Calibration,
+    /// Meanings of outputs, by name; empty without a bundle, and answers then have no confidence.
+    pub(super) meanings: Vec<(String, Meaning)>,
+    /// The deployed model's tensors as the bundle states them.
+    pub(super) deployed: Option<Signature>,
+}
+
+impl Coder {
+    /// A code whose parity queries the deployed model runs.
+    pub(super) fn plain(code: Arc<dyn Code>) -> Self {
+        Self {
+            code,
+            models: Vec::new(),
+            digests: Vec::new(),
+            calibration: Calibration::default(),
+            meanings: Vec::new(),
+            deployed: None,
+        }
+    }
+
+    /// Why an instance's parity model at this index is not the expected one. A model that was retrained under the same
+    /// version number looks the same and answers differently; its digest shows this if the server reports one.
+    pub(super) fn misfit(&self, place: usize, served: &Description) -> Option<String> {
+        let (model, digest) = (self.models.get(place)?, self.digests.get(place)?);
+        let actual = served.config.as_ref().and_then(|config| config.digest());
+        if let Some(actual) = actual.filter(|actual| !actual.eq_ignore_ascii_case(digest)) {
+            return Some(format!(
+                "parity model '{}' has sha256 {actual}, the bundle has {digest}: deploy the same files everywhere",
+                model.name
+            ));
+        }
+        let deployed = self.deployed.as_ref()?;
+        let problems = fits(&*self.code, deployed, &Signature::from(&served.metadata), &model.name);
+        problems.first().map(ToString::to_string)
+    }
+}
+
+/// The default answer of a bundle, with one row of each output; `None` unless every output has one.
+pub(super) fn default_answer(deployed: &Deployed, batched: bool) -> Option<Arc<Outputs>> {
+    let tensor = |output: &parm_parity_models::bundle::Output| {
+        let values = output.default_answer.as_ref().filter(|_| output.datatype == DataType::Fp32)?;
+        let row = output.shape.iter().skip(usize::from(batched));
+        let row: Option<Vec<usize>> = row.map(|&dim| usize::try_from(dim).ok()).collect();
+        let shape: Vec<usize> = batched.then_some(1).into_iter().chain(row?).collect();
+        Some(NamedTensor::new(output.name.clone(), Tensor::from_f32(shape, values).ok()?))
+    };
+    let tensors: Vec<NamedTensor> = deployed.outputs.iter().map(tensor).collect::<Option<_>>()?;
+    (!tensors.is_empty()).then(|| Arc::new(Outputs::row(tensors)))
+}
+
+/// Loads the nets of learned codes.
+pub trait LoadNets: Send + Sync + 'static {
+    /// Loads the encoder and the decoder from these files.
+    fn load(&self, encoder: &Path, decoder: &Path) -> Result<Box<dyn Nets>, String>;
 }

@@ -8,13 +8,12 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use parm_dispatcher::{GroupKey, QueryKey};
-use parm_encoder::{Received, Set};
+use parm_encoder::{Received, Set, Workspace};
 use parm_parity_models::bundle::{ClassScores, Meaning};
 use parm_protocol::{DataType, NamedTensor, Tensor, TensorMetadata};
 use smallvec::SmallVec;
 
-use super::coder::Coder;
-use super::work::Scratch;
+use super::codes::Coder;
 use crate::error::Error;
 use crate::serve::call::{Output, QueryRow};
 use crate::serve::outputs::Outputs;
@@ -56,7 +55,7 @@ impl Decoding {
         self.coder.code.spec().kind.runs_nets()
     }
 
-    pub(super) fn decode(&self, scratch: &mut Scratch) -> Result<Decoded, Error> {
+    pub(super) fn decode(&self, workspace: &mut Workspace) -> Result<Decoded, Error> {
         let wanted = &self.row.call.inputs.outputs;
         let is_wanted = |declared: &&TensorMetadata| {
             wanted.is_empty() || wanted.iter().any(|output| output.name == declared.name)
@@ -64,7 +63,7 @@ impl Decoding {
         let declared: SmallVec<[&TensorMetadata; 4]> =
             self.pool.metadata.outputs.iter().filter(is_wanted).collect();
         let tensors: Vec<Tensor> =
-            declared.iter().map(|declared| self.output(declared, scratch)).collect::<Result<_, _>>()?;
+            declared.iter().map(|declared| self.output(declared, workspace)).collect::<Result<_, _>>()?;
         let values: SmallVec<[Cow<'_, [f32]>; 4]> =
             tensors.iter().map(Tensor::as_f32).collect::<Result<_, _>>()?;
         let scores = declared.iter().zip(&tensors).zip(&values).filter_map(|((declared, tensor), values)| {
@@ -77,7 +76,7 @@ impl Decoding {
         Ok((Outputs::row(named.collect()), confidence))
     }
 
-    fn output(&self, declared: &TensorMetadata, scratch: &mut Scratch) -> Result<Tensor, Error> {
+    fn output(&self, declared: &TensorMetadata, workspace: &mut Workspace) -> Result<Tensor, Error> {
         let missing = || Error::PartMissing { output: declared.name.clone() };
         let rows = |parts: &[Option<Output>]| {
             let row = |part: &Option<Output>| part.as_ref().map(|part| self.row(part, declared)).transpose();
@@ -92,7 +91,7 @@ impl Decoding {
         own.resize(self.coder.code.recovery().k, None); // blank slots of a group that was not full
         let others: SmallVec<[Option<&[f32]>; 4]> = others.iter().map(Option::as_deref).collect();
         let received = Received { members: self.members, predictions: &own, parities: &others };
-        self.coder.code.decode(received, self.slot, &mut prediction, &mut scratch.workspace)?;
+        self.coder.code.decode(received, self.slot, &mut prediction, workspace)?;
         if !prediction.iter().all(|value| value.is_finite()) {
             return Err(Error::NotFinite { output: declared.name.clone() });
         }
@@ -108,7 +107,7 @@ impl Decoding {
         if datatype != DataType::Fp32 {
             return Err(Error::NotDecodable { output: declared.name.clone(), datatype });
         }
-        Ok(if self.pool.batched { output.tensor.slice_rows(part.row, 1)? } else { output.tensor.clone() })
+        row_of(&output.tensor, part.row, self.pool.batched)
     }
 
     /// Shape of a prediction, which may differ from a parity output's: that may have an axis for its slots.
@@ -127,15 +126,21 @@ impl Decoding {
         Some(std::iter::repeat_n(1, batch).chain(row).collect())
     }
 
-    pub(super) fn meaning(&self, declared: &TensorMetadata) -> Meaning {
+    fn meaning(&self, declared: &TensorMetadata) -> Meaning {
         let known = self.coder.meanings.iter().find(|(name, _)| *name == declared.name);
         known.map_or(Meaning::Values, |(_, meaning)| *meaning)
     }
 }
 
 /// The values of the rows that are there.
-type Rows<'a> = SmallVec<[Option<Cow<'a, [f32]>>; 8]>;
+pub(super) type Rows<'a> = SmallVec<[Option<Cow<'a, [f32]>>; 8]>;
 
-fn floats(rows: &[Option<Tensor>]) -> Result<Rows<'_>, Error> {
+/// Their floats, in place where they are aligned.
+pub(super) fn floats(rows: &[Option<Tensor>]) -> Result<Rows<'_>, Error> {
     Ok(rows.iter().map(|row| row.as_ref().map(Tensor::as_f32).transpose()).collect::<Result<_, _>>()?)
+}
+
+/// One row of a tensor; the whole of one without a batch dimension.
+pub(super) fn row_of(tensor: &Tensor, row: usize, batched: bool) -> Result<Tensor, Error> {
+    Ok(if batched { tensor.slice_rows(row, 1)? } else { tensor.clone() })
 }

@@ -1,16 +1,12 @@
 //! Stand-in of a pool: requirements on the model, and the quality of its answers.
 
 use std::borrow::Cow;
-use std::time::Duration;
 
-use parm_parity_models::bundle::{
-    Calibration, ClassScores, Meaning, MeasuredCost, TOLERANCE, floats, misfit,
-};
-use parm_protocol::{ModelConfig, ModelMetadata, ModelRef, RequestedOutput, Tensor};
-use parm_settings::{Cost, Fraction};
+use parm_parity_models::bundle::{Calibration, ClassScores, Meaning, TOLERANCE, floats, misfit};
+use parm_protocol::{DataType, ModelMetadata, ModelRef, RequestedOutput, Tensor};
+use parm_settings::Fraction;
 use smallvec::SmallVec;
 
-use super::equality;
 use crate::serve::call::Output;
 use crate::serve::outputs::Outputs;
 use crate::serve::pool::{Description, Pool, takes_batches};
@@ -28,40 +24,9 @@ pub(crate) struct StandIn {
     pub(super) meanings: Vec<(String, Meaning)>,
     /// The confidence that the settings require of its answers.
     pub(super) min_confidence: Fraction,
-    /// Its costs in the bundle.
-    pub(super) costs: Vec<MeasuredCost>,
-}
-
-/// The costs of a stand-in.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Costs {
-    /// The cost in the bundle, if it was measured with an instance's engine, file and processor.
-    pub(crate) bundled: Option<Cost>,
-    /// The cost that instances measured.
-    pub(crate) measured: Option<Cost>,
-}
-
-impl Costs {
-    /// The cost to use. A search measures both models in turns, whereas a worker that starts measures one after the other
-    /// for a second.
-    pub(crate) fn used(&self) -> Option<Cost> {
-        self.bundled.or(self.measured)
-    }
 }
 
 impl StandIn {
-    /// A model of which only the name is known.
-    pub(super) fn named(model: ModelRef) -> Self {
-        Self {
-            model,
-            digest: None,
-            calibration: None,
-            meanings: Vec::new(),
-            min_confidence: Fraction::default(),
-            costs: Vec::new(),
-        }
-    }
-
     /// SHA-256 of its file, if a bundle chose it.
     pub(crate) fn digest(&self) -> Option<&str> {
         self.digest.as_deref()
@@ -85,24 +50,6 @@ impl StandIn {
         }
     }
 
-    /// The bundle's cost for an instance with the same engine, file and processor.
-    fn bundled(&self, served: &Description) -> Option<Cost> {
-        let config = served.config.as_ref()?;
-        let engine = match &*served.metadata.platform {
-            "onnx_onnxruntime" => "ort",
-            "onnx_tract" => "tract",
-            _ => return None,
-        };
-        let is_same = self.digest.as_deref().is_some_and(|own| config.digest() == Some(own));
-        let fits = |cost: &&MeasuredCost| {
-            is_same
-                && cost.engine == engine
-                && cost.processor.as_deref() == config.processor()
-                && cost.processor.is_some()
-        };
-        self.costs.iter().find(fits).map(|cost| Cost { rows: rising(cost.rows) })
-    }
-
     /// Whether its answers have a confidence: the bundle has its calibration, and declares an output as classes.
     pub(crate) fn has_confidence(&self) -> bool {
         self.calibration.is_some() && self.meanings.iter().any(|(_, meaning)| meaning.has_classes())
@@ -123,7 +70,7 @@ impl StandIn {
                 continue;
             }
             let tensor = row(outputs, &declared.name, at, pool.batched)?;
-            if equality::is_float(tensor.datatype()) {
+            if is_float(tensor.datatype()) {
                 read.push((tensor, self.meaning(&declared.name)));
             }
         }
@@ -146,7 +93,7 @@ impl StandIn {
         for declared in &pool.metadata.outputs {
             let of = |output: &Output| row(&output.outputs, &declared.name, output.row, pool.batched);
             let Some((prediction, answer)) = of(prediction).zip(of(answer)) else { continue };
-            match equality::alike(&prediction, &answer, self.meaning(&declared.name), TOLERANCE) {
+            match alike(&prediction, &answer, self.meaning(&declared.name), TOLERANCE) {
                 Some(false) => return Some(false),
                 same => agrees = agrees.or(same),
             }
@@ -172,47 +119,6 @@ fn misfit_of(deployed: &ModelMetadata, batched: bool, served: &Description) -> O
     })
 }
 
-/// Costs of a pool's stand-in from its bundle and from the times that instances with these models measured. An instance
-/// with both models is preferred, because machines differ.
-pub(crate) fn costs<'a, I: Iterator<Item = &'a [Description]>>(
-    pool: &Pool,
-    instances: impl Fn() -> I,
-) -> Costs {
-    let codes = pool.codes();
-    let Some(own) = codes.stand_in.as_ref() else { return Costs { bundled: None, measured: None } };
-    let bundled = instances().find_map(|models| own.bundled(codes.stand_in_at(models)?.1));
-    let times = |served: &Description| {
-        served.config.as_ref().map(ModelConfig::run_times).filter(|times| !times.is_empty())
-    };
-    let deployed = |models: &[Description]| times(models.iter().find(|served| pool.is_of(served))?);
-    let stand_in = |models: &[Description]| times(codes.stand_in_at(models)?.1);
-    let of_one = instances().find_map(|models| deployed(models).zip(stand_in(models)));
-    let both = of_one.or_else(|| instances().find_map(deployed).zip(instances().find_map(stand_in)));
-    let measured = both.and_then(|(deployed, stand_in)| Some(share(&stand_in, *deployed.first()?)));
-    Costs { bundled, measured }
-}
-
-/// Times of 1, 2, 4 and 8 rows relative to a query's. An unmeasured one is twice the time of half the rows.
-fn share(times: &[Duration], query: Duration) -> Cost {
-    let query = query.as_secs_f64().max(1e-9);
-    let mut rows = [0.0; 4];
-    for at in 0..rows.len() {
-        rows[at] = match times.get(at) {
-            Some(time) => time.as_secs_f64() / query,
-            None => 2.0 * rows[at - 1],
-        };
-    }
-    Cost { rows: rising(rows) }
-}
-
-/// More rows never cost less: a measured fall is noise.
-fn rising(mut rows: [f64; 4]) -> [f64; 4] {
-    for at in 1..rows.len() {
-        rows[at] = rows[at].max(rows[at - 1]);
-    }
-    rows
-}
-
 /// One row of one output.
 fn row(outputs: &Outputs, name: &str, row: usize, batched: bool) -> Option<Tensor> {
     let output = outputs.tensors.iter().find(|output| output.name == name)?;
@@ -222,44 +128,71 @@ fn row(outputs: &Outputs, name: &str, row: usize, batched: bool) -> Option<Tenso
     outputs.row_of(output, row).ok()
 }
 
+/// Whether two answers of one output are equal, as a client would judge it; `None` if they cannot be compared, for example with
+/// different lengths.
+///
+/// The meaning of the values decides, as in the search for stand-ins. Integers, booleans and strings must be identical. For
+/// floats without a stated meaning either comparison may succeed: a smaller
+/// model has other scores for the same class, and close coordinates need not have the same largest one. This is
+/// lenient, because a strict comparison would withhold good answers.
+fn alike(a: &Tensor, b: &Tensor, meaning: Option<Meaning>, tolerance: f32) -> Option<bool> {
+    if a.datatype() != b.datatype() || a.shape() != b.shape() {
+        return None;
+    }
+    if !is_float(a.datatype()) {
+        return Some(a.data() == b.data());
+    }
+    let columns = a.shape().last().copied().unwrap_or(1).max(1);
+    let (a, b) = (floats(a)?, floats(b)?);
+    let agree = |meaning: Meaning| meaning.agree(&a, &b, columns, tolerance);
+    Some(match meaning {
+        Some(meaning) => agree(meaning),
+        None => agree(Meaning::Values) || agree(Meaning::Logits),
+    })
+}
+
+/// Whether the type has values that are not numbers (NaN).
+fn is_float(datatype: DataType) -> bool {
+    matches!(datatype, DataType::Fp16 | DataType::Fp32 | DataType::Fp64 | DataType::Bf16)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn unmeasured_cost_grows_with_rows() {
-        let ms = |millis: &[u64]| millis.iter().map(|ms| Duration::from_millis(*ms)).collect::<Vec<_>>();
-        let query = Duration::from_millis(20);
-        assert_eq!(share(&ms(&[5, 8, 12, 20]), query).rows, [0.25, 0.4, 0.6, 1.0]);
-        assert_eq!(share(&ms(&[5]), query).rows, [0.25, 0.5, 1.0, 2.0]);
-        assert_eq!(share(&ms(&[5, 8, 6, 20]), query).rows, [0.25, 0.4, 0.4, 1.0], "noise");
+    fn floats(values: &[f32]) -> Tensor {
+        Tensor::from_f32([1, values.len()].as_slice(), values).unwrap()
     }
 
     #[test]
-    fn bundled_cost_is_used_where_engine_file_and_processor_fit() {
-        let cost = |engine: &str, processor: Option<&str>| MeasuredCost {
-            engine: engine.into(),
-            processor: processor.map(Into::into),
-            rows: [0.2, 0.4, 0.3, 0.9],
+    fn meaning_of_values_decides_equality() {
+        let check = |a: &[f32], b: &[f32], meaning, same| {
+            assert_eq!(alike(&floats(a), &floats(b), meaning, 0.1), Some(same), "{a:?} {b:?} {meaning:?}");
         };
-        let served = |platform: &str, digest: &str, processor: Option<&str>| {
-            let mut config = ModelConfig::default().with_digest(digest);
-            processor.into_iter().for_each(|processor| config.set_processor(processor));
-            let metadata = ModelMetadata { platform: platform.into(), ..ModelMetadata::default() };
-            Description { model: ModelRef::latest("m"), metadata, config: Some(config) }
+        let (logits, values) = (Some(Meaning::Logits), Some(Meaning::Values));
+        check(&[1.0, 9.0], &[0.1, 0.2], logits, true);
+        check(&[1.0, 9.0], &[0.1, 0.2], values, false);
+        check(&[1.0, 9.0], &[0.1, 0.2], None, true);
+        check(&[9.0, 9.1], &[9.1, 9.0], Some(Meaning::Probabilities), false);
+        check(&[9.0, 9.1], &[9.1, 9.0], values, true);
+        check(&[9.0, 9.1], &[9.1, 9.0], None, true);
+        check(&[9.0, 1.0], &[1.0, 9.0], None, false);
+        check(&[3.0], &[7.0], None, false);
+        check(&[0.1], &[0.9], Some(Meaning::Probabilities), false);
+        check(&[0.6], &[0.9], Some(Meaning::Decision(0.5)), true);
+        check(&[1.0, 2.0], &[2.0, 4.2], Some(Meaning::Embedding), true);
+        check(&[1.0, 2.0], &[2.0, 1.0], Some(Meaning::Embedding), false);
+        check(&[f32::NAN, 1.0], &[1.0, 1.0], values, false);
+    }
+
+    #[test]
+    fn integers_must_be_equal_and_shapes_must_match() {
+        let ints = |value: i64| {
+            Tensor::new(DataType::Int64, [1].as_slice(), value.to_le_bytes().to_vec().into()).unwrap()
         };
-        let costs = vec![cost("tract", Some("X7")), cost("ort", None)];
-        let own = StandIn { digest: Some("ab".into()), costs, ..StandIn::named(ModelRef::latest("m")) };
-        let found = own.bundled(&served("onnx_tract", "ab", Some("X7"))).unwrap();
-        assert_eq!(found.rows, [0.2, 0.4, 0.4, 0.9]);
-        for other in [
-            served("onnx_onnxruntime", "ab", Some("X7")),
-            served("onnx_tract", "cd", Some("X7")),
-            served("onnx_tract", "ab", Some("X8")),
-            served("onnx_tract", "ab", None),
-            served("onnx_onnxruntime", "ab", None),
-        ] {
-            assert!(own.bundled(&other).is_none(), "{other:?}");
-        }
+        assert_eq!(alike(&ints(3), &ints(3), None, 0.1), Some(true));
+        assert_eq!(alike(&ints(3), &ints(4), None, 0.9), Some(false));
+        assert_eq!(alike(&floats(&[1.0]), &floats(&[1.0, 2.0]), None, 0.1), None);
+        assert_eq!(alike(&floats(&[1.0]), &ints(1), None, 0.1), None);
     }
 }

@@ -21,8 +21,7 @@ use parm_protocol::{
 };
 
 use super::is_decodable;
-use crate::serve::members::Files;
-use crate::serve::pool::Pool;
+use crate::serve::pool::{Files, Pool};
 
 /// Magnitudes of the inputs.
 const SCALES: [f32; 2] = [1.0, 50.0];

@@ -14,9 +14,7 @@ use parm_settings::{Coding, CodingSettings, Fraction, InForce, PolicyKind, PoolS
 use serde::Serialize;
 
 use super::StandIn;
-use super::coder::Coder;
-use super::codes::Codes;
-use super::default_answer::DefaultAnswer;
+use super::codes::{self, Coder, Codes};
 use super::guards::Guards;
 use super::library::{Bundle, TrainedCode};
 use crate::serve::pool::Pool;
@@ -46,7 +44,6 @@ pub(crate) struct Standing {
 /// A stand-in, as shown.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct StandInStanding {
-    /// The model.
     pub(crate) model: String,
     /// Whether an instance serves it.
     pub(crate) served: bool,
@@ -74,7 +71,7 @@ pub(crate) fn plan(
     }
     in_force.max_padded = pool.largest_padded();
     let deployed = bundle.map(|bundle| &bundle.manifest.deployed);
-    let default_answer = deployed.and_then(|deployed| DefaultAnswer::of(deployed, pool.batched));
+    let default_answer = deployed.and_then(|deployed| codes::default_answer(deployed, pool.batched));
     in_force.default_answer &= default_answer.is_some();
     let mut codes = Codes { default_answer, ..Codes::default() };
     match wished.policy {
@@ -122,12 +119,11 @@ fn stand_in(pool: &Pool, wished: &PoolSettings, bundle: Option<&Bundle>) -> Resu
     // The operator may serve another version of a configured model.
     let digest = known.filter(|_| wished.stand_in.model.is_none()).map(|known| known.model.sha256.clone());
     Ok(StandIn {
+        model,
         digest,
         calibration: known.and_then(|known| known.calibration),
         min_confidence: wished.stand_in.min_confidence,
-        costs: known.map(|known| known.costs.clone()).unwrap_or_default(),
         meanings: outputs.map(|output| (output.name.clone(), output.meaning)).collect(),
-        ..StandIn::named(model)
     })
 }
 
@@ -192,7 +188,6 @@ fn coding(min_confidence: Fraction, coders: &BTreeMap<usize, Arc<Coder>>) -> Cod
     Coding::new(coders.values().map(|coder| coder.code.recovery()).collect(), least)
 }
 
-/// The coder of a bundle's entry.
 fn trained(entry: &TrainedCode, bundle: &Bundle) -> Coder {
     let parity = &entry.parity;
     let deployed = &bundle.manifest.deployed;

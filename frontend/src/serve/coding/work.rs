@@ -33,16 +33,9 @@ pub(crate) struct Desk {
     busy: AtomicUsize,
 }
 
-/// Memory that is reused.
-#[derive(Default)]
-pub(super) struct Scratch {
-    pub(super) workspace: Workspace,
-    /// Copies of unaligned queries.
-    pub(super) aligned: Vec<f32>,
-}
-
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
+    /// Memory that is reused.
+    static WORKSPACE: RefCell<Workspace> = RefCell::default();
 }
 
 impl Work {
@@ -70,16 +63,16 @@ impl Work {
     fn finish(self, driver: &Arc<Driver>) {
         match self {
             Self::Encode(work) => {
-                let timed = work.pool.metrics.coding.encode_time.start_timer();
-                let made = caught(|scratch| work.encode(&driver.stock, scratch));
+                let timed = work.pool.metrics.encode_time.start_timer();
+                let made = caught(|workspace| work.encode(workspace));
                 drop(timed);
-                driver.encoded(work.group, made);
+                driver.with(|state| state.encoded(driver, work.group, made));
             }
             Self::Decode(work) => {
-                let timed = work.pool.metrics.coding.decode_time.start_timer();
-                let made = caught(|scratch| work.decode(scratch));
+                let timed = work.pool.metrics.decode_time.start_timer();
+                let made = caught(|workspace| work.decode(workspace));
                 drop(timed);
-                driver.decoded(&work, made);
+                driver.with(|state| state.decoded(driver, &work, made));
             }
         }
     }
@@ -87,14 +80,14 @@ impl Work {
     fn refuse(self, driver: &Arc<Driver>) {
         let busy = Error::CodersBusy { limit: MOST };
         match self {
-            Self::Encode(work) => driver.encoded(work.group, Err(busy)),
-            Self::Decode(work) => driver.decoded(&work, Err(busy)),
+            Self::Encode(work) => driver.with(|state| state.encoded(driver, work.group, Err(busy))),
+            Self::Decode(work) => driver.with(|state| state.decoded(driver, &work, Err(busy))),
         }
     }
 }
 
 /// Catches panics: the driver must get a result, or the group would never end.
-fn caught<T>(work: impl FnOnce(&mut Scratch) -> Result<T, Error>) -> Result<T, Error> {
-    let work = AssertUnwindSafe(|| SCRATCH.with_borrow_mut(work));
+fn caught<T>(work: impl FnOnce(&mut Workspace) -> Result<T, Error>) -> Result<T, Error> {
+    let work = AssertUnwindSafe(|| WORKSPACE.with_borrow_mut(work));
     catch_unwind(work).unwrap_or(Err(Error::CoderPanicked))
 }

@@ -110,7 +110,7 @@ impl Core {
         let Admitted { pool, is_new, replaced } =
             self.catalog.admit(description, whole, instance, |id, description, whole| {
                 let version = description.model.version.clone().unwrap_or_default();
-                let metrics = self.metrics.pool(&description.model.name, &version, policy);
+                let metrics = self.metrics.models.of([&description.model.name, &version], policy);
                 Pool::new(id, description, metrics, whole)
             })?;
         if is_new {
@@ -199,7 +199,7 @@ impl Core {
 
     fn forget_unserved(&self, pool: &Pool) {
         self.vacated.notify_waiters();
-        if self.catalog.remove_unserved(pool, || self.metrics.forget_pool(&pool.metrics)) {
+        if self.catalog.remove_unserved(pool, || self.metrics.models.forget(&pool.metrics)) {
             tracing::info!(model = %pool.model.name, version = %pool.version, "the last instance of the model is gone");
             self.forget(pool);
             self.tell_model(pool, "has no instances left");

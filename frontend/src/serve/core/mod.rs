@@ -1,34 +1,30 @@
 //! Core of a frontend, shared by its service, its instances' supervisors and its admin API.
 
-mod activity;
-mod bundles;
 mod membership;
 mod outages;
-mod reload;
-mod roles;
 mod settings;
 mod standing;
 #[cfg(test)]
 mod tests;
-mod trial;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use parm_shares::{Account, Table};
+use parm_shares::Table;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
+use tokio_util::task::TaskTracker;
 
-use self::activity::Activity;
 pub(crate) use self::membership::Departure;
-pub use self::reload::{Dispatch, Reloaded};
 pub(crate) use self::settings::PoolSettingsByModel;
+pub use self::settings::{Dispatch, Reloaded};
 use super::catalog::Catalog;
 use super::clock::Timers;
 use super::coding::{Library, LoadNets};
 use super::driver::Driver;
-use super::reading::Payer;
+use super::pool::Pool;
 use super::roster::Roster;
 use crate::capture::Sampler;
 use crate::config::Config;
@@ -47,7 +43,8 @@ pub(crate) struct Core {
     pub(crate) vacated: Notify,
     /// Counts replaced pools that had other instances, which must join the new ones.
     pub(crate) regrouped: watch::Sender<u64>,
-    pub(crate) activity: Activity,
+    /// Requests in progress; closed once the frontend drains.
+    pub(crate) requests: TaskTracker,
     pub(crate) stream: Stream,
     pub(crate) sampler: Option<Sampler>,
     settings: Mutex<PoolSettingsByModel>,
@@ -107,16 +104,15 @@ impl Core {
         let shares = Arc::new(Table::new(&config.shares));
         let metrics = Metrics::new();
         let sampler = Sampler::start(&config.capture, || metrics.captured())?;
-        let crash_folder = config.recording.crash_folder.clone();
         let core = Arc::new(Self {
-            driver: Driver::start(config.instances.clone(), shares, timers, crash_folder)
+            driver: Driver::start(config.instances.clone(), shares, timers)
                 .map_err(|error| Error::Timer { reason: error.to_string() })?,
             catalog: Catalog::default(),
             metrics,
             sampler,
             vacated: Notify::new(),
             regrouped: watch::Sender::new(0),
-            activity: Activity::default(),
+            requests: TaskTracker::new(),
             stream: Stream::default(),
             settings: Mutex::new(wished),
             applying: Mutex::new(()),
@@ -134,32 +130,16 @@ impl Core {
         let watch = outages::watch(Arc::downgrade(&core));
         core.driver.lifelines.spawn(&Handle::current(), "the watch for outages", watch);
         if core.library.exists() {
-            let follow = bundles::follow(Arc::downgrade(&core));
+            let follow = settings::follow_bundles(Arc::downgrade(&core));
             core.driver.lifelines.spawn(&Handle::current(), "bundle polling", follow);
         }
         Ok(core)
     }
 
-    /// Usage of instance time by configured shares, and by the own shares of models that used some. Each comes with the
-    /// name of the share or model.
-    pub(crate) fn shared(&self) -> Vec<([String; 2], Account)> {
-        self.shares_named().into_iter().map(|(_, named, account)| (named, account)).collect()
-    }
-
-    fn shares_named(&self) -> Vec<(Payer, [String; 2], Account)> {
-        let pools = self.catalog.all();
-        let named = |(payer, account): (Payer, Account)| match payer {
-            Payer::Share(share) => {
-                let name = self.driver.shares.name(share).to_string();
-                Some((payer, [name, String::new()], account))
-            }
-            Payer::Model(_) if account.used == 0.0 && account.waiting == 0 => None,
-            Payer::Model(id) => {
-                let pool = pools.iter().find(|pool| pool.id == id)?;
-                Some((payer, [String::new(), pool.model.name.clone()], account))
-            }
-        };
-        self.driver.shared().into_iter().filter_map(named).collect()
+    /// Counts a failed request of a model.
+    pub(crate) fn failed(&self, pool: &Pool, error: &parm_protocol::Error, took: Duration) {
+        self.metrics.models.failed(&pool.metrics, error);
+        pool.failed(error, took);
     }
 
     /// Renders the metrics page.
@@ -167,16 +147,16 @@ impl Core {
         for pool in self.catalog.all() {
             if let Some(mut reading) = self.driver.reading(pool.id) {
                 // The dispatcher also has accounts of stand-ins that the pool could have, or had, or that no instance serves.
-                if self.stand_in_of(&pool.codes()).is_none() {
-                    (reading.stand_in_cost, reading.agreement) = (None, None);
-                    (reading.withheld, reading.in_outage) = (false, false);
+                let stands_in = self.stand_in_of(&pool.codes()).is_some();
+                if !stands_in {
+                    (reading.own.stand_in_cost, reading.agreement) = (None, None);
+                    (reading.withheld, reading.own.in_outage) = (false, false);
                 }
-                pool.metrics.refresh(&reading, pool.sums.objective.tail());
+                self.metrics.models.refresh(&pool.metrics, &reading, stands_in, pool.sums.objective.tail());
             }
         }
-        self.metrics.share_out(&self.shares_named());
-        self.metrics.count_instances(instances);
-        self.metrics.pace_instances(paces);
+        self.metrics.shares.refresh(&self.driver.shared());
+        self.metrics.instances.refresh(instances, paces);
         self.metrics.text()
     }
 }

@@ -149,10 +149,11 @@ impl Seen {
                  limit clients"
             );
         }
-        let stand_in = core.stand_in_presence(pool);
-        match model.absence.look(reading.usable_instances > 0, stand_in.clone()) {
+        let stand_in = core.stand_in_standing(pool).map(|own| (own.model, own.served));
+        let presence = model.absence.look(reading.usable_instances > 0, stand_in.clone());
+        let stand_in = stand_in.map(|(name, _)| name).unwrap_or_default();
+        match presence {
             Some(Presence::Absent) => {
-                let stand_in = stand_in.map(|(name, _)| name).unwrap_or_default();
                 tracing::warn!(
                     model = %name, %stand_in,
                     "no instance serves the stand-in, so late queries are hedged: load it on the workers, or correct \
@@ -161,7 +162,6 @@ impl Seen {
                 tell(core, pool, format!("no instance serves {stand_in}, the stand-in of {name}"));
             }
             Some(Presence::Appeared) => {
-                let stand_in = stand_in.map(|(name, _)| name).unwrap_or_default();
                 tracing::info!(model = %name, %stand_in, "the stand-in is served");
                 tell(core, pool, format!("{stand_in}, the stand-in of {name}, is served"));
             }

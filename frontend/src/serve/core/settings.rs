@@ -2,13 +2,17 @@
 //!
 //! Settings that could never apply are rejected, and so is a change that no model concerned could follow.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use parm_settings::{PolicyKind, PoolSettings};
+use parm_transport::Settling;
+use serde_json::{Value, json};
 
 use super::Core;
+use crate::admin::differences;
+use crate::console::{Happening, Kind};
 use crate::error::Error;
 use crate::serve::coding::Library;
 use crate::serve::pool::Pool;
@@ -21,7 +25,6 @@ pub(crate) struct PoolSettingsByModel {
 }
 
 impl PoolSettingsByModel {
-    /// The settings of a model.
     pub(crate) fn of(&self, model: &str) -> &PoolSettings {
         self.models.get(model).unwrap_or(&self.default)
     }
@@ -108,4 +111,218 @@ fn check(settings: &PoolSettings, library: &Library) -> Result<(), Error> {
         _ => return Ok(()),
     };
     Err(Error::BadSettings { reason: reason.into() })
+}
+
+/// Dispatch settings of a configuration: those of all models, and those of single models.
+pub type Dispatch = (PoolSettings, BTreeMap<String, PoolSettings>);
+
+/// A reload of dispatch settings, by paths of fields.
+///
+/// Problem: the settings in use differ from the file once an operator has changed them live. To replace them all would undo
+/// those changes, even if the file is the same.
+///
+/// Choice: a merge of three versions. A field that differs between the former file and the new one takes the new value; the
+/// others stay as they are. The same holds for a model's own settings as a whole: they appear and disappear with those of the
+/// file only if the file changed.
+///
+/// Rejected: writing live changes into the file, which often comes from a repository or a ConfigMap.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reloaded {
+    /// Fields that the file changed.
+    pub applied: Vec<String>,
+    /// Those that had been changed live to another value.
+    pub overridden: Vec<String>,
+}
+
+impl Core {
+    /// Applies the differences between two versions of the configuration.
+    pub(crate) fn reload_settings(
+        self: &Arc<Self>,
+        before: &Dispatch,
+        now: &Dispatch,
+    ) -> Result<Reloaded, Error> {
+        if before == now {
+            return Ok(Reloaded::default());
+        }
+        let (before, now) = (version(before), version(now));
+        let mut reloaded = Reloaded::default();
+        self.change_settings(None, |live| {
+            let next = merged(&before, &now, live)?;
+            reloaded = report(&before, &now, live);
+            *live = next;
+            Ok(())
+        })?;
+        let text = format!("the configuration was read again: {}", reloaded.applied.join(", "));
+        self.driver.tell(Kind::Settings, Happening { text, ..Happening::default() });
+        Ok(reloaded)
+    }
+}
+
+fn version((default, models): &Dispatch) -> PoolSettingsByModel {
+    PoolSettingsByModel { default: default.clone(), models: models.clone() }
+}
+
+/// The settings in use with the changes of the file.
+fn merged(
+    before: &PoolSettingsByModel,
+    now: &PoolSettingsByModel,
+    live: &PoolSettingsByModel,
+) -> Result<PoolSettingsByModel, Error> {
+    let default = fields(&before.default, &now.default, &live.default)?;
+    let mut next = PoolSettingsByModel { default, models: live.models.clone() };
+    let names: BTreeSet<&String> = before.models.keys().chain(now.models.keys()).collect();
+    for name in names {
+        if before.models.get(name) == now.models.get(name) {
+            continue;
+        }
+        let own = fields(before.of(name), now.of(name), live.of(name))?;
+        if now.models.contains_key(name) || own != next.default {
+            next.models.insert(name.clone(), own);
+        } else {
+            next.models.remove(name);
+        }
+    }
+    Ok(next)
+}
+
+/// `live` with the fields that differ between `before` and `now`.
+fn fields(before: &PoolSettings, now: &PoolSettings, live: &PoolSettings) -> Result<PoolSettings, Error> {
+    if before == live {
+        return Ok(now.clone());
+    }
+    let value = value(Some(&json!(before)), Some(&json!(now)), Some(&json!(live))).unwrap_or_default();
+    let merged: PoolSettings =
+        serde_json::from_value(value).map_err(|error| Error::BadSettings { reason: error.to_string() })?;
+    Ok(merged.with_constants_of(now))
+}
+
+fn value(before: Option<&Value>, now: Option<&Value>, live: Option<&Value>) -> Option<Value> {
+    if before == now {
+        return live.cloned();
+    }
+    let (Some(Value::Object(old)), Some(Value::Object(new)), Some(Value::Object(used))) = (before, now, live)
+    else {
+        return now.cloned();
+    };
+    let names: BTreeSet<&String> = new.keys().chain(used.keys()).collect();
+    let merged = names.into_iter().filter_map(|name| {
+        value(old.get(name), new.get(name), used.get(name)).map(|value| (name.clone(), value))
+    });
+    Some(Value::Object(merged.collect()))
+}
+
+/// The changes of the file, and those that replace another value that was set live.
+fn report(before: &PoolSettingsByModel, now: &PoolSettingsByModel, live: &PoolSettingsByModel) -> Reloaded {
+    let paths = |from: &PoolSettingsByModel, to: &PoolSettingsByModel| -> BTreeSet<String> {
+        let written = |of: &PoolSettingsByModel| json!({ "dispatch": of.default, "models": of.models });
+        let differences = differences(&written(from), &written(to));
+        differences.into_iter().map(|field| format!("frontend.{}", field.path)).collect()
+    };
+    let applied = paths(before, now);
+    let (changed_live, replaced) = (paths(before, live), paths(live, now));
+    let is_overridden = |path: &&String| changed_live.contains(*path) && replaced.contains(*path);
+    let overridden = applied.iter().filter(is_overridden).cloned().collect();
+    Reloaded { applied: applied.into_iter().collect(), overridden }
+}
+
+/// Polls bundles for as long as the frontend lives, and applies changes once they have settled.
+pub(super) async fn follow_bundles(core: Weak<Core>) {
+    let mut settling = Settling::default();
+    while let Some(strong) = core.upgrade() {
+        let every = strong.config.bundles_interval;
+        let timers = strong.driver.timers;
+        let look = timers.offload(move || {
+            let is_first = settling.is_new();
+            if settling.look(strong.library.stamp()) && !is_first {
+                strong.reload();
+                // A new manifest refers to new files.
+                settling.believe(strong.library.stamp());
+            }
+            settling
+        });
+        match look.await {
+            Ok(looked) => settling = looked,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => return, // the runtime ends
+            },
+        }
+        tokio::time::sleep(every).await;
+    }
+}
+
+impl Core {
+    /// Rereads the bundles and applies their contents.
+    fn reload(self: &Arc<Self>) {
+        if self.library.read() {
+            tracing::info!("bundles changed");
+            self.catalog.all().iter().for_each(|pool| self.apply_settings(pool));
+            self.roster.settle(&self.driver, &self.catalog);
+            self.examine();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use parm_settings::PolicyKind;
+
+    use super::*;
+
+    fn with(policy: PolicyKind, queue_limit: u32) -> PoolSettings {
+        let queue_limit = NonZeroU32::new(queue_limit).unwrap();
+        PoolSettings { policy, queue_limit, ..PoolSettings::default() }
+    }
+
+    fn of(default: PoolSettings, models: &[(&str, PoolSettings)]) -> PoolSettingsByModel {
+        let models = models.iter().map(|(name, own)| ((*name).to_owned(), own.clone())).collect();
+        PoolSettingsByModel { default, models }
+    }
+
+    const HEDGE: PolicyKind = PolicyKind::Hedge;
+    const NONE: PolicyKind = PolicyKind::None;
+
+    #[test]
+    fn reload_keeps_live_changes_of_other_settings() {
+        let (before, now) = (of(with(HEDGE, 10), &[]), of(with(HEDGE, 20), &[]));
+        let live = of(with(NONE, 10), &[("m", with(NONE, 7))]);
+        assert_eq!(merged(&before, &now, &live).unwrap(), of(with(NONE, 20), &[("m", with(NONE, 7))]));
+        let report = report(&before, &now, &live);
+        assert_eq!(
+            (&*report.applied, &*report.overridden),
+            (&["frontend.dispatch.queue_limit".to_owned()][..], &[][..])
+        );
+    }
+
+    #[test]
+    fn reload_names_live_changes_that_the_file_replaces() {
+        let (before, now) = (of(with(HEDGE, 10), &[]), of(with(HEDGE, 20), &[]));
+        let live = of(with(NONE, 15), &[]);
+        assert_eq!(merged(&before, &now, &live).unwrap(), of(with(NONE, 20), &[]));
+        let path = ["frontend.dispatch.queue_limit".to_owned()];
+        assert_eq!(report(&before, &now, &live).overridden, path);
+        let live = of(with(HEDGE, 20), &[]);
+        assert_eq!(report(&before, &now, &live).overridden, [""; 0], "it has the file's value already");
+    }
+
+    #[test]
+    fn model_of_the_file_comes_and_goes_with_it() {
+        let (without, listed) = (of(with(HEDGE, 10), &[]), of(with(HEDGE, 10), &[("m", with(NONE, 10))]));
+        assert_eq!(merged(&without, &listed, &without).unwrap(), listed);
+        assert_eq!(merged(&listed, &without, &listed).unwrap(), without);
+        let changed = of(with(HEDGE, 10), &[("m", with(NONE, 30))]);
+        let kept = of(with(HEDGE, 10), &[("m", with(HEDGE, 30))]);
+        assert_eq!(
+            merged(&listed, &without, &changed).unwrap(),
+            kept,
+            "a live change of another setting stays"
+        );
+        assert_eq!(
+            merged(&listed, &listed, &without).unwrap(),
+            without,
+            "removed live, unchanged in the file"
+        );
+    }
 }

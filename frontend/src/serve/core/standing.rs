@@ -1,16 +1,18 @@
 //! Derives a model's effective settings from the requested ones.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU16;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
-use parm_protocol::TensorMetadata;
+use parm_encoder::Requirement;
+use parm_protocol::{ModelRef, TensorMetadata};
 use parm_settings::{Fraction, InForce, PolicyKind, PoolSettings};
 
-use super::{Core, trial};
+use super::Core;
 use crate::console::{Happening, Kind};
-use crate::serve::coding::{self, Codes, Plan, StandIn, Standing};
-use crate::serve::pool::Pool;
+use crate::serve::coding::{self, Bundle, Codes, Plan, StandIn, StandInStanding, Standing};
+use crate::serve::pool::{Description, Files, Pool};
 
 /// Warns once if a stand-in's answers are never used, because the settings require a confidence and no bundle defines
 /// one.
@@ -72,7 +74,7 @@ impl Core {
             return coding::plan(pool, &settings, None, self.config.requests.codable_magnitude);
         }
         let bundle = self.library.bundle(&pool.model.name, &pool.version);
-        if !trial::passed(pool, &settings, bundle.as_deref())? {
+        if !passed(pool, &settings, bundle.as_deref())? {
             settings.policy = PolicyKind::Hedge;
         }
         let mut plan =
@@ -143,9 +145,9 @@ impl Core {
         }
         let standing = Standing { in_force: in_force.clone(), not_coded, stand_in: None };
         pool.set_standing(standing, &wished);
-        self.metrics.policy_changed(&pool.metrics, in_force.policy);
+        self.metrics.models.policy_changed(&pool.metrics, in_force.policy);
         let in_force = InForce { stand_in_rows: self.stand_in_rows(pool), ..in_force };
-        self.driver.configure(pool, wished, in_force);
+        self.driver.with(|state| state.configure(&self.driver, pool, (wished, in_force)));
     }
 
     /// Stops here if a test wants another thread to go first.
@@ -158,5 +160,179 @@ impl Core {
     fn tell_codes(&self, pool: &Pool, before: usize, now: usize) {
         let text = format!("codes of {} changed from {before} to {now}", pool.model.name);
         self.driver.tell(Kind::Model, Happening { model: Some(pool.id), text, ..Happening::default() });
+    }
+}
+
+// Models that stand in for others, and the models that they serve.
+
+impl Core {
+    /// Describes the role of a model that only serves others, such as a stand-in.
+    pub(crate) fn serves_others(&self, model: &str) -> Option<String> {
+        if let Some(part) = self.library.part_of(model) {
+            return Some(part);
+        }
+        let serves = |pool: &Arc<Pool>| {
+            let codes = pool.codes();
+            let stand_in = codes.stand_in.as_ref().map(|stand_in| (&stand_in.model, "stand-in"));
+            let backup = codes.backup.as_ref().map(|backup| (backup, "backup model"));
+            let (_, what) = stand_in.into_iter().chain(backup).find(|(known, _)| known.name == model)?;
+            Some(format!("{what} of '{}'", pool.model.name))
+        };
+        self.catalog.all().iter().find_map(serves)
+    }
+
+    /// The pool's stand-in as it is served; a server without versions has the expected one.
+    pub(super) fn stand_in_of(&self, codes: &Codes) -> Option<Description> {
+        let wanted = &codes.stand_in.as_ref()?.model;
+        let unnamed = || ModelRef { version: Some(String::new()), ..wanted.clone() };
+        let served = self.catalog.find(wanted).or_else(|_| self.catalog.find(&unnamed()));
+        served.ok().map(|pool| pool.description())
+    }
+
+    /// Digests of the files of a pool's stand-in, or its versions if no instance states a digest.
+    pub(super) fn stand_in_files(&self, codes: &Codes) -> BTreeSet<String> {
+        let Some(own) = codes.stand_in.as_ref() else { return BTreeSet::new() };
+        if let Some(digest) = own.digest() {
+            return BTreeSet::from([digest.to_ascii_lowercase()]);
+        }
+        let pools = self.catalog.versions(&own.model.name);
+        let files: BTreeSet<String> = pools.iter().flat_map(|pool| pool.members.statements().files).collect();
+        if !files.is_empty() {
+            return files;
+        }
+        pools.iter().map(|pool| pool.version.clone()).filter(|version| !version.is_empty()).collect()
+    }
+
+    /// The largest batch that a stand-in accepts.
+    pub(super) fn stand_in_rows(&self, pool: &Pool) -> NonZeroU16 {
+        let own = self.stand_in_of(&pool.codes());
+        let takes = own.and_then(|served| served.config).map(|config| config.max_batch_size);
+        let most = match takes {
+            _ if !pool.batched => 1,
+            Some(most) if most > 0 => u16::try_from(most).unwrap_or(u16::MAX),
+            _ => u16::MAX,
+        };
+        NonZeroU16::new(most).unwrap_or(NonZeroU16::MIN)
+    }
+
+    pub(super) fn stand_in_standing(&self, pool: &Pool) -> Option<StandInStanding> {
+        let codes = pool.codes();
+        let model = codes.stand_in.as_ref()?.model.name.clone();
+        let reading = self.driver.reading(pool.id)?;
+        let served = self.stand_in_of(&codes).is_some();
+        Some(StandInStanding {
+            model,
+            served,
+            cost: reading.stand_in_cost.filter(|_| served),
+            agreement: reading.agreement,
+            withheld: reading.withheld,
+        })
+    }
+
+    /// Checks a new model against the models that it stands in for.
+    pub(super) fn stand_in_came(&self, newcomer: &Pool) {
+        for pool in self.catalog.all() {
+            let named = self.settings.lock().of(&pool.model.name).stand_in.model.clone();
+            let stands_in = |codes: &Codes| {
+                codes.stand_in.as_ref().is_some_and(|known| known.model.name == newcomer.model.name)
+            };
+            if named.is_some_and(|name| name == newcomer.model.name) || stands_in(&pool.codes()) {
+                self.apply_settings(&pool);
+            }
+        }
+    }
+}
+
+/// Whether a pool may be coded as configured, as far as its file must be the bundle's, or its model linear if it runs its own
+/// parities: not before the test, and never if it fails.
+fn passed(pool: &Pool, settings: &PoolSettings, bundle: Option<&Bundle>) -> Result<bool, String> {
+    let files = pool.members.statements().files;
+    if is_coded(settings) {
+        of_one_file(&files, bundle)?;
+    }
+    if !runs_own_parities(settings, bundle) {
+        return Ok(true);
+    }
+    if bundle.is_some() {
+        return Err("its bundle has no code mds: omit coding.code to use one that it has".into());
+    }
+    pool.linearity.verdict(&files).map_or(Ok(false), |verdict| verdict.map(|()| true))
+}
+
+fn is_coded(settings: &PoolSettings) -> bool {
+    matches!(settings.policy, PolicyKind::Parm | PolicyKind::ParmPlus)
+}
+
+/// Rejects a model whose instances serve several files, or another file than that which the bundle was made for: parities
+/// would not fit the predictions.
+fn of_one_file(files: &Files, bundle: Option<&Bundle>) -> Result<(), String> {
+    if files.len() > 1 {
+        return Err(
+            "its instances serve different files of this version: serve the same file everywhere".into()
+        );
+    }
+    let made_for = bundle.map(|bundle| &bundle.manifest.deployed.sha256);
+    match (files.first(), made_for) {
+        (Some(own), Some(made_for)) if !own.eq_ignore_ascii_case(made_for) => Err(format!(
+            "its file has sha256 {own}, and its bundle was made for {made_for}: make the bundle again, or restore the file"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the deployed model would run its own parities, because no bundle has models for them.
+fn runs_own_parities(settings: &PoolSettings, bundle: Option<&Bundle>) -> bool {
+    let trained =
+        |bundle: &Bundle| !bundle.of(parm_encoder::Kind::Mds, settings.coding.r.get().into()).is_empty();
+    is_coded(settings)
+        && settings.coding.code.is_some_and(|kind| kind.requires() == Requirement::AffineModel)
+        && !bundle.is_some_and(trained)
+}
+
+impl Core {
+    /// Starts the linearity tests that the settings require.
+    pub(super) fn examine(self: &Arc<Self>) {
+        for pool in self.catalog.all() {
+            let settings = self.settings.lock().of(&pool.model.name).clone();
+            let bundle = self.library.bundle(&pool.model.name, &pool.version);
+            // Parity models have no parities of their own, and upstream servers take no tensors.
+            let is_own = bundle.is_none() && self.library.part_of(&pool.model.name).is_none();
+            let is_wanted = is_own && !pool.is_route && runs_own_parities(&settings, None);
+            let files = pool.members.statements().files;
+            if is_wanted && pool.is_served() && files.len() <= 1 && pool.linearity.claim(&files) {
+                tokio::spawn(settle(Arc::downgrade(self), pool, files));
+            }
+        }
+    }
+}
+
+/// Tests a pool's model, and codes it if it is linear. An instance that fails is retried.
+async fn settle(core: Weak<Core>, pool: Arc<Pool>, files: Files) {
+    loop {
+        let Some(strong) = core.upgrade() else { return };
+        let is_known = strong.catalog.all().iter().any(|known| known.id == pool.id);
+        if !is_known || !pool.linearity.is_wanted(&files) {
+            return;
+        }
+        let limits = &strong.config.instances;
+        let (patience, pause) = (limits.health_timeout, limits.models_interval);
+        let instance = strong.roster.one_of(&pool);
+        drop(strong);
+        if let Some(instance) = instance {
+            match coding::examine(&pool, &*instance.client, patience).await {
+                Ok(verdict) => {
+                    pool.linearity.settle(&files, verdict);
+                    let Some(core) = core.upgrade() else { return };
+                    core.apply_settings(&pool);
+                    core.roster.settle(&core.driver, &core.catalog);
+                    return;
+                }
+                Err(error) => {
+                    let model = &pool.model.name;
+                    tracing::warn!(%model, %error, "linearity test failed: trying again");
+                }
+            }
+        }
+        tokio::time::sleep(pause).await;
     }
 }

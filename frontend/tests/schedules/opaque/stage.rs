@@ -19,7 +19,7 @@ use super::plan::{Errand, Event, Line, Mood, Plan, Route};
 use super::record::{Known, Sent, Shared};
 use super::upstream::Upstream;
 use crate::admin::Admin;
-use crate::panics;
+use crate::take_panic;
 
 /// Time for the last answers to end.
 const LAST: Duration = Duration::from_secs(8);
@@ -44,7 +44,7 @@ pub(super) fn run(plan: &Plan) -> Report {
     let folder = tempfile::tempdir().expect("a folder for sockets");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     let runtime = runtime.expect("a runtime of one thread");
-    panics::forget();
+    take_panic();
     let mut report = runtime.block_on(async {
         tokio::spawn(ticks());
         let stop = CancellationToken::new();
@@ -55,7 +55,7 @@ pub(super) fn run(plan: &Plan) -> Report {
         stage.end()
     });
     drop(runtime);
-    if let Some(panic) = panics::forget() {
+    if let Some(panic) = take_panic() {
         report.breaches.insert(0, ("nothing panics", panic));
     }
     report

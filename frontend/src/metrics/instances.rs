@@ -1,4 +1,4 @@
-//! Relative speed and condition of instances, speed of nodes, and utilisation.
+//! Metrics of instances and nodes: jobs, states, conditions and relative speed.
 //!
 //! An instance's slowness is the time of a run there relative to the median instance, as placement knows it. It is therefore
 //! independent of models and load. A node's slowness is the median of its instances relative to those of all other nodes, so one
@@ -6,10 +6,35 @@
 
 use std::collections::BTreeMap;
 
-use prometheus::{GaugeVec, Opts, Registry};
+use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
 
-use super::{MODEL, register};
+use super::series::Series;
+use super::{latency_buckets, register};
+use crate::serve::conditions;
 use crate::serve::reading::Condition;
+
+const INSTANCE: &[&str] = &["instance"];
+
+/// Metrics of all instances.
+pub(crate) struct InstanceFamilies {
+    inflight: IntGaugeVec,
+    service_time: HistogramVec,
+    failures: IntCounterVec,
+    states: IntGaugeVec,
+    slow: GaugeVec,
+    conditions: GaugeVec,
+    nodes: GaugeVec,
+}
+
+/// Handles of one instance.
+pub(crate) struct InstanceMetrics {
+    pub(crate) inflight: Series<IntGaugeVec>,
+    pub(crate) service_time: Series<HistogramVec>,
+    pub(crate) failures: Series<IntCounterVec>,
+}
+
+/// Number of instances by state.
+pub(crate) type InstanceCounts = [(&'static str, i64); 4];
 
 /// Relative speed and condition of an instance.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,19 +47,22 @@ pub(crate) struct Pace {
     pub(crate) condition: Condition,
 }
 
-/// The metrics.
-pub(super) struct PaceFamilies {
-    instances: GaugeVec,
-    conditions: GaugeVec,
-    nodes: GaugeVec,
-    pub(super) utilisation: GaugeVec,
-}
-
-impl PaceFamilies {
+impl InstanceFamilies {
     pub(super) fn new(registry: &Registry) -> Self {
         let gauge = |name, help, labels| register(registry, GaugeVec::new(Opts::new(name, help), labels));
+        let count = |name, help, labels| register(registry, IntGaugeVec::new(Opts::new(name, help), labels));
+        let service_time =
+            HistogramOpts::new("parm_instance_service_seconds", "Time of a job at an instance");
+        let failures = Opts::new("parm_instance_failures_total", "Jobs that an instance failed");
         Self {
-            instances: gauge(
+            inflight: count("parm_instance_inflight", "Jobs that an instance holds", INSTANCE),
+            service_time: register(
+                registry,
+                HistogramVec::new(service_time.buckets(latency_buckets()), INSTANCE),
+            ),
+            failures: register(registry, IntCounterVec::new(failures, INSTANCE)),
+            states: count("parm_instances", "Instances by state", &["state"]),
+            slow: gauge(
                 "parm_instance_slow",
                 "Time of a run at an instance relative to the median instance, by which queries are placed; 1 if as fast as the others",
                 &["instance", "node"],
@@ -49,25 +77,40 @@ impl PaceFamilies {
                 "Service time of a node's instances, relative to those of all other nodes",
                 &["node"],
             ),
-            utilisation: gauge(
-                "parm_utilisation",
-                "Share of the usable slots that are busy with queries",
-                MODEL,
-            ),
         }
     }
 
+    pub(crate) fn of(&self, name: &str) -> InstanceMetrics {
+        let instance = InstanceMetrics {
+            inflight: Series::new(&self.inflight, &[name]),
+            service_time: Series::new(&self.service_time, &[name]),
+            failures: Series::new(&self.failures, &[name]),
+        };
+        // Each instance has a line, even before its first job.
+        let _ = instance.inflight.get();
+        instance
+    }
+
+    /// Removes the series of an instance that is gone for good.
+    pub(crate) fn forget(&self, name: &str) {
+        // An error means that the series was never used.
+        let _ = self.inflight.remove_label_values(&[name]);
+        let _ = self.service_time.remove_label_values(&[name]);
+        let _ = self.failures.remove_label_values(&[name]);
+    }
+
     /// Replaces the values of all instances; those that are gone disappear.
-    pub(super) fn refresh(&self, paces: &[Pace]) {
-        self.instances.reset();
-        self.conditions.reset();
-        self.nodes.reset();
+    pub(crate) fn refresh(&self, counts: InstanceCounts, paces: &[Pace]) {
+        for (state, count) in counts {
+            self.states.with_label_values(&[state]).set(count);
+        }
+        [&self.slow, &self.conditions, &self.nodes].into_iter().for_each(GaugeVec::reset);
         for pace in paces {
-            if let Some(condition) = Condition::NAMES[pace.condition.number()] {
+            if let Some(condition) = conditions::NAMES[conditions::number(pace.condition)] {
                 self.conditions.with_label_values(&[&*pace.instance, condition]).set(1.0);
             }
             if let Some(slowness) = pace.slowness {
-                self.instances.with_label_values(&[&pace.instance, &pace.node]).set(slowness);
+                self.slow.with_label_values(&[&pace.instance, &pace.node]).set(slowness);
             }
         }
         for (node, times) in nodes(paces) {
@@ -121,11 +164,14 @@ mod tests {
     #[test]
     fn instance_that_is_gone_has_no_series() {
         let registry = Registry::new();
-        let families = PaceFamilies::new(&registry);
+        let families = InstanceFamilies::new(&registry);
         let series = || registry.gather().iter().map(|family| family.get_metric().len()).sum::<usize>();
-        families.refresh(&[pace("a", "n1", 3.0), pace("b", "n2", 1.0)]);
-        assert_eq!(series(), 5, "of each a slowness and a node, and the condition of the slow one");
-        families.refresh(&[pace("b", "n2", 1.0)]);
-        assert_eq!(series(), 1, "a slowness");
+        let counts = ["connecting", "ready", "ejected", "draining"].map(|state| (state, 0));
+        let refresh = |paces: &[Pace]| families.refresh(counts, paces);
+        refresh(&[pace("a", "n1", 3.0), pace("b", "n2", 1.0)]);
+        let states = 4;
+        assert_eq!(series() - states, 5, "of each a slowness and a node, and the condition of the slow one");
+        refresh(&[pace("b", "n2", 1.0)]);
+        assert_eq!(series() - states, 1, "a slowness");
     }
 }

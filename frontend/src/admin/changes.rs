@@ -1,8 +1,13 @@
-//! Differences between two versions of settings, by field.
+//! Changes of settings in words, for the log and the event stream.
 
 use std::fmt;
 
-use serde_json::Value;
+use parm_settings::PoolSettings;
+use parm_transport::keys::Caller;
+use serde_json::{Value, json};
+
+use crate::console::{Happening, Kind};
+use crate::serve::Frontend;
 
 /// A changed field.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +49,27 @@ fn word(value: &Value) -> String {
         Value::Null => "none".to_owned(),
         other => other.to_string(),
     }
+}
+
+/// Reports a change of one model's settings, or of the default ones. Unchanged settings are not reported.
+pub(super) fn tell(
+    frontend: &Frontend,
+    model: Option<&str>,
+    before: &PoolSettings,
+    after: &PoolSettings,
+    caller: &Caller,
+) {
+    let fields = differences(&json!(before), &json!(after));
+    let changed = fields.iter().map(Difference::to_string).collect::<Vec<_>>().join(", ");
+    let by = caller.name();
+    tracing::info!(model = model.unwrap_or("*"), %changed, by = by.as_deref().unwrap_or("-"), "dispatch settings changed");
+    if fields.is_empty() {
+        return;
+    }
+    let pools = model.map(|name| frontend.core.catalog.versions(name)).unwrap_or_default();
+    let model = pools.last().map(|pool| pool.id);
+    let what = Happening { instance: None, model, text: changed, by };
+    frontend.core.driver.tell(Kind::Settings, what);
 }
 
 #[cfg(test)]

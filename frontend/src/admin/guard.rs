@@ -1,17 +1,6 @@
-//! Rejects requests that pages of other sites make through an operator's browser.
-//!
-//! Problem: an operator's browser reaches addresses that outsiders cannot, and runs the scripts of any page. A foreign
-//! page may send requests here (CSRF). It may also point its own host name at this address, so that the browser treats
-//! the frontend as the page's own site and lets it read the answers (DNS rebinding). A loopback address has no key that
-//! would prevent either.
-//!
-//! Choice: a name in `Host` must be `localhost` or configured. IP addresses are accepted, because a rebinding attack
-//! sends its own name. If a browser states the origin of a request (`Origin`, `Sec-Fetch-Site`), it must be this site,
-//! for every method. Responses have no CORS headers, so other sites cannot read them.
-//!
-//! Rejected: CSRF tokens, because the page has no forms and `parm ctl` would need them too.
+//! Who may call the admin API: authenticates callers by key, passes their identity to the handlers, and rejects pages of other sites.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
@@ -19,11 +8,86 @@ use axum::http::header::{HOST, ORIGIN};
 use axum::http::{HeaderMap, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use parm_protocol::Error;
+use parm_transport::client::Token;
+use parm_transport::keys::{self, Access, Entry, Keys, Role, Visit};
 
-use super::refusal::Refusal;
+use super::ROUTES;
+use super::refusal::{Refusal, unknown_path, wrong_method};
 
-/// Admits requests from the own page, or from clients other than browsers.
-pub(super) async fn check(State(hosts): State<Arc<[String]>>, request: Request, next: Next) -> Response {
+/// Name of the key from the configuration.
+const CONFIGURED: &str = "admin";
+
+/// Keys of the admin API: those of the key file and the one from the configuration.
+#[derive(Clone)]
+pub(super) struct Gate {
+    keys: Keys,
+    configured: Keys,
+}
+
+impl Gate {
+    pub(super) fn new(keys: Keys, token: Option<&Token>) -> Self {
+        let entry = |token: &Token| Keys::of(&[Entry::new(CONFIGURED, Role::Control, token.digest())]);
+        Self { keys, configured: token.map_or_else(Keys::none, entry) }
+    }
+
+    /// Whether the API may listen on an address: without a key only on loopback.
+    pub(super) fn allows(&self, address: SocketAddr) -> bool {
+        let asks = self.keys.are_asked_for() || self.configured.are_asked_for();
+        asks || address.ip().to_canonical().is_loopback()
+    }
+
+    fn admit(&self, headers: &HeaderMap, access: Access) -> Result<Visit, Error> {
+        if !self.configured.are_asked_for() {
+            return self.keys.admit(headers, access);
+        }
+        let admitted = self.configured.admit(headers, access);
+        // If both are configured, either may accept the key.
+        if admitted.is_err() && self.keys.are_asked_for() {
+            self.keys.admit(headers, access)
+        } else {
+            admitted
+        }
+    }
+}
+
+/// Admits a request if its route exists and the caller's role allows it, per the table of routes.
+pub(super) async fn check_key(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
+    let (method, path) = (request.method(), request.uri().path());
+    let access = keys::find(&ROUTES, method, path).map(|route| route.access);
+    let visit = match gate.admit(request.headers(), access.unwrap_or(Access::AnyKey)) {
+        Ok(visit) => visit,
+        Err(error) => return Refusal::from(error).into_response(),
+    };
+    if access.is_none() {
+        return match keys::methods(&ROUTES, path).next() {
+            None => unknown_path(request.uri()).into_response(),
+            Some(_) => wrong_method(method, request.uri()).into_response(),
+        };
+    }
+    request.extensions_mut().insert(visit.caller().clone());
+    let answer = next.run(request).await;
+    drop(visit);
+    answer
+}
+
+/// Rejects requests that pages of other sites make through an operator's browser.
+///
+/// Problem: an operator's browser reaches addresses that outsiders cannot, and runs the scripts of any page. A foreign
+/// page may send requests here (CSRF). It may also point its own host name at this address, so that the browser treats
+/// the frontend as the page's own site and lets it read the answers (DNS rebinding). A loopback address has no key that
+/// would prevent either.
+///
+/// Choice: a name in `Host` must be `localhost` or configured. IP addresses are accepted, because a rebinding attack
+/// sends its own name. If a browser states the origin of a request (`Origin`, `Sec-Fetch-Site`), it must be this site,
+/// for every method. Responses have no CORS headers, so other sites cannot read them.
+///
+/// Rejected: CSRF tokens, because the page has no forms and `parm ctl` would need them too.
+pub(super) async fn check_origin(
+    State(hosts): State<Arc<[String]>>,
+    request: Request,
+    next: Next,
+) -> Response {
     match problem(request.headers(), request.uri(), &hosts) {
         None => next.run(request).await,
         Some(problem) => Refusal::forbidden(problem).into_response(),
