@@ -64,6 +64,8 @@ impl Settings {
         let upstreams = Some(&flags.upstream).filter(|urls| !urls.is_empty());
         flag(&mut layers, "frontend.workers", workers)?;
         flag(&mut layers, "frontend.upstreams.urls", upstreams)?;
+        let repeatable = Some(&flags.repeatable).filter(|paths| !paths.is_empty());
+        flag(&mut layers, "frontend.upstreams.repeatable", repeatable)?;
         flag(&mut layers, "frontend.bundles", flags.bundles.as_ref())?;
         flag(&mut layers, "frontend.dispatch.stand_in.model", flags.stand_in.as_ref())?;
         flag(&mut layers, "frontend.dispatch.policy", policy(flags)?)?;

@@ -303,6 +303,9 @@ pub struct Serve {
     /// for --worker
     #[arg(long, value_name = "URL")]
     pub upstream: Vec<String>,
+    /// Path of --upstream servers that they may run twice (repeat), such as '/api/*': its requests are hedged and retried
+    #[arg(long, value_name = "PATH")]
+    pub repeatable: Vec<String>,
     /// Policy: none, equal, replicate, hedge, parm, parm+, approximate-backup or stand-in [default: hedge]
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,

@@ -26,6 +26,9 @@ pub struct Run {
     /// requests and gives stand-ins and codes. Without it requests pass unread, as with `parm serve --upstream`
     #[arg(long)]
     pub worker: bool,
+    /// Path that a copy may run twice (repeat), such as '/api/*': its requests are hedged and retried
+    #[arg(long, value_name = "PATH", conflicts_with = "worker")]
+    pub repeatable: Vec<String>,
     /// Policy: none, equal, replicate, hedge and, with --worker, those with approximate answers [default: hedge]
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
@@ -51,6 +54,7 @@ impl Run {
             common: self.common.clone(),
             worker,
             upstream,
+            repeatable: self.repeatable.clone(),
             policy: self.policy.clone(),
             admin: self.admin.clone(),
             ..Serve::default()

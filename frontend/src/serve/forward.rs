@@ -31,6 +31,9 @@ use crate::upstreams::{Route, is_upstream};
 /// The header of an answer that says how it was obtained.
 const OUTCOME: HeaderName = HeaderName::from_static("parm-outcome");
 
+/// The header of an answer whose request would not have been sent to a second server.
+const SENT: HeaderName = HeaderName::from_static("parm-sent");
+
 /// The error of a gRPC call that no server takes.
 const NO_CALLS: &str = "no upstream server takes gRPC calls now: check --upstream grpc://HOST:PORT";
 
@@ -60,6 +63,7 @@ impl Frontend {
         let is_call = is_grpc(&request.headers);
         let (path, body) = (request.target.path(), &request.body);
         let route = self.core.routes.find(&request.method, path, body, is_call).clone();
+        self.core.routes.tell_once(&route, &request.method, path);
         let model = ModelRef::latest(&*route.name);
         let pool = self.core.catalog.find(&model).map_err(|_| match is_call {
             true => Error::Unavailable { message: NO_CALLS.into() },
@@ -116,6 +120,7 @@ impl Frontend {
         request.repeatable = route.repeatable;
         request.stall = if talks { route.stall } else { route.patience() };
         let span = trace::forwarded(&route.name, &request, context);
+        let once = (!route.repeatable).then(|| (request.method.clone(), request.target.clone()));
         let opaque = Some(Arc::new(request));
         let inputs = Arc::new(Inputs { span, opaque, ..Inputs::of(Vec::new(), 1) });
         let shape = Shape { name: pool.shapes.alone(), size: inputs.size() };
@@ -124,6 +129,9 @@ impl Frontend {
         let failed = match self.core.driver.submit(submission).verdict().await {
             Ok(answers) => {
                 let (outcome, mut answer) = opened(answers)?;
+                if once.is_some() {
+                    answer.headers.insert(SENT, HeaderValue::from_static("once"));
+                }
                 answer.body = match answer.body {
                     OpaqueBody::Begun(first, rest) if !talks => OpaqueBody::Begun(first, route.paced(rest)),
                     other => other,
@@ -133,13 +141,23 @@ impl Frontend {
             Err(failed) => failed,
         };
         self.count_rejected(pool, failed.why, 1, age(context));
-        Err(match failed {
-            Failed { last: Some(Error::Answered(answer)), .. } => Error::Answered(answer),
+        Err(match (failed, once) {
+            (Failed { last: Some(Error::Answered(answer)), .. }, _) => Error::Answered(answer),
+            (Failed { why: Reject::Failed(failure), .. }, Some((method, target)))
+                if failure != Failure::Unsent =>
+            {
+                let path = target.path();
+                let message = format!(
+                    "{method} {path} was sent to a server that hung or died, and is not sent to another, which might run it \
+                     twice: if that does no harm, its operator can declare the path with --repeatable"
+                );
+                Error::Unavailable { message }
+            }
             // A server that closed the connection may be the only one: its health check has taken it out of service since.
-            Failed { why: Reject::NoInstance, last: Some(last), .. } => {
+            (Failed { why: Reject::NoInstance, last: Some(last), .. }, _) => {
                 Error::Attempts { last: Box::new(last) }
             }
-            failed => refused(pool, failed, age(context), self.core.config.requests.retry_after),
+            (failed, _) => refused(pool, failed, age(context), self.core.config.requests.retry_after),
         })
     }
 

@@ -26,6 +26,9 @@ pub struct Config {
     /// Path of health checks. Any answer means that the server works, except a status from 500 without a gRPC status. Default
     /// `/health`.
     pub probe: String,
+    /// Paths of requests that a server may run twice, whatever their method. A `*` at the end stands for the rest: `/api/*`. Each
+    /// is a route; known routes go first. Default: none, so requests without a route are sent once, unless they only read.
+    pub repeatable: Vec<String>,
     /// Routes by name. A route with the name of a known one replaces it. Default: none, the known ones.
     pub routes: BTreeMap<String, RouteConfig>,
 }
@@ -34,7 +37,7 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RouteConfig {
-    /// Paths; `{NAME}` stands for a part between slashes, or for its beginning or end. With `?model=NAME` after a path only
+    /// Paths; `{NAME}` stands for a part between slashes, or for its beginning or end, and a last `*` for the rest. With `?model=NAME` after a path only
     /// requests whose JSON body has this `model`, which go first. Default: none, which turns a known route off.
     pub paths: Vec<String>,
     /// Method. Default `POST`.
@@ -61,6 +64,7 @@ impl Default for Config {
             urls: Vec::new(),
             concurrency: const { NonZeroU16::new(256).unwrap() },
             probe: "/health".into(),
+            repeatable: Vec::new(),
             routes: BTreeMap::new(),
         }
     }

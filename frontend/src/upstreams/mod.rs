@@ -8,11 +8,12 @@ mod pattern;
 mod pauses;
 
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
+use parking_lot::Mutex;
 use parm_protocol::RestOfBody;
 use parm_settings::Fraction;
 use parm_transport::client::UpstreamConfig;
@@ -45,7 +46,12 @@ pub(crate) struct Routes {
     read: Arc<Route>,
     other: Arc<Route>,
     other_calls: Arc<Route>,
+    /// Paths of requests that were sent once, as the log has said.
+    told: Arc<Mutex<BTreeSet<String>>>,
 }
+
+/// Most paths of which the log says that their requests are sent once.
+const TOLD: usize = 8;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
@@ -66,7 +72,8 @@ pub(crate) struct Route {
 
 #[derive(Clone, Debug)]
 struct RouteRow {
-    method: Method,
+    /// `None`: any.
+    method: Option<Method>,
     paths: Vec<RoutePath>,
     route: Arc<Route>,
 }
@@ -119,6 +126,14 @@ impl Routes {
         let mut rows = config.routes.iter().map(RouteRow::read).collect::<Result<Vec<_>, _>>()?;
         rows.iter_mut().for_each(|row| row.inherit(&known));
         rows.extend(known.into_iter().filter(|row| !config.routes.contains_key(&row.route.name)));
+        for path in &config.repeatable {
+            let row = RouteRow::repeatable(path).map_err(|problem| format!(".repeatable: {problem}"))?;
+            if rows.iter().any(|known| known.route.name == row.route.name) {
+                let name = &row.route.name;
+                return Err(format!(".repeatable: '{path}' would be a second route '{name}': use .routes"));
+            }
+            rows.push(row);
+        }
         let default = |name: &str, repeatable, grpc| {
             Arc::new(Route {
                 name: name.to_owned(),
@@ -135,6 +150,7 @@ impl Routes {
             read: default(READ, true, false),
             other: default(OTHER, false, false),
             other_calls: default(OTHER_CALLS, false, true),
+            told: Arc::default(),
         })
     }
 
@@ -146,13 +162,31 @@ impl Routes {
             own.model.as_deref().is_some_and(|model| own.pattern.fits(path) && is_named(model))
         };
         let is_of_any = |own: &RoutePath| own.model.is_none() && own.pattern.fits(path);
-        let mut rows = self.rows.iter().filter(|row| row.route.grpc == is_call && row.method == *method);
+        let is_of_method = |row: &&RouteRow| row.method.as_ref().is_none_or(|own| own == method);
+        let mut rows = self.rows.iter().filter(|row| row.route.grpc == is_call).filter(is_of_method);
         let of_model = rows.clone().find(|row| row.paths.iter().any(is_of_model));
         match of_model.or_else(|| rows.find(|row| row.paths.iter().any(is_of_any))) {
             Some(row) => &row.route,
             None if is_call => &self.other_calls,
             None if method.is_safe() => &self.read,
             None => &self.other,
+        }
+    }
+
+    /// Tells the operator, for the first paths, that requests without a route are sent once, and how to change that.
+    pub(crate) fn tell_once(&self, route: &Arc<Route>, method: &Method, path: &str) {
+        let remedy = match () {
+            () if Arc::ptr_eq(route, &self.other) => format!("--repeatable '{path}'"),
+            () if Arc::ptr_eq(route, &self.other_calls) => "a route in frontend.upstreams.routes".into(),
+            () => return,
+        };
+        let mut told = self.told.lock();
+        if told.len() < TOLD && told.insert(path.to_owned()) {
+            tracing::warn!(
+                %method, %path,
+                "requests of this path are sent once, so those at a server that hangs or dies fail: if a server may run one \
+                 twice, add {remedy}"
+            );
         }
     }
 
@@ -214,7 +248,25 @@ impl RouteRow {
         let (deadline, stall) = (*deadline, *stall);
         let pauses = Some(Arc::default());
         let route = Route { name, grpc, repeatable, copies, deadline, stall, pauses };
-        Ok(Self { method, paths, route: Arc::new(route) })
+        Ok(Self { method: Some(method), paths, route: Arc::new(route) })
+    }
+
+    /// A route of requests that may be repeated. Its name is made of the words of its path.
+    fn repeatable(path: &str) -> Result<Self, String> {
+        let paths = vec![RoutePath::read(path)?];
+        let words = path.split(|char: char| !char.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+        let name = words.collect::<Vec<_>>().join("-");
+        let name = if name.is_empty() { "all".into() } else { name };
+        let route = Route {
+            name,
+            grpc: false,
+            repeatable: true,
+            copies: None,
+            deadline: MINUTE,
+            stall: MINUTE,
+            pauses: Some(Arc::default()),
+        };
+        Ok(Self { method: None, paths, route: Arc::new(route) })
     }
 
     /// Takes the share of copies from the known route of the same path, if it is a route of a model without its own.
@@ -373,6 +425,23 @@ mod tests {
     }
 
     #[test]
+    fn requests_of_repeatable_paths_may_run_twice() {
+        let routes = routes("repeatable = ['/api/*', '/ask', '/v1/*']").unwrap();
+        for (path, name) in [
+            ("/api/v1/score", "api"),
+            ("/ask", "ask"),
+            ("/v1/files", "v1"),
+            ("/v1/chat/completions", "chat"),
+            ("/apis", "other"),
+        ] {
+            let route = routes.find(&Method::POST, path, b"", false);
+            assert_eq!((&*route.name, route.repeatable), (name, name != "other"), "{path}");
+        }
+        assert_eq!(routes.find(&Method::DELETE, "/api/a", b"", false).name, "api");
+        assert!(!routes.is_once("api") && routes.is_once("other"));
+    }
+
+    #[test]
     fn route_without_paths_turns_a_known_one_off() {
         let routes = routes("[routes.chat]").unwrap();
         assert_eq!(routes.find(&Method::POST, "/v1/chat/completions", b"", false).name, "other");
@@ -389,6 +458,8 @@ mod tests {
             ("[routes.a]\ngrpc = true\npaths = ['/a.S/{b}?model=m']", "a gRPC call has no JSON body"),
             ("[routes.a]\nmethod = 'post'", ".routes.a.method: 'post'"),
             ("probe = 'health'", ".probe: 'health'"),
+            ("repeatable = ['api']", ".repeatable: path 'api' must begin with /"),
+            ("repeatable = ['/chat']", ".repeatable: '/chat' would be a second route 'chat'"),
         ] {
             let error = routes(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");

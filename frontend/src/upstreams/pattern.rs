@@ -14,6 +14,8 @@ enum Part {
     Text(String),
     /// Any text that is not empty, between a beginning and an end.
     Any(String, String),
+    /// Whatever follows the last slash, with more slashes or without.
+    Rest,
 }
 
 impl Pattern {
@@ -23,14 +25,21 @@ impl Pattern {
         if path.contains(['?', '#', '%']) {
             return Err(format!("path '{text}' must not contain ?, # or %"));
         }
-        path.split('/').map(Part::read).collect::<Option<Vec<_>>>().map(Self).ok_or_else(|| {
+        let (path, rest) = match path.strip_suffix('*') {
+            Some(before) if before.is_empty() || before.ends_with('/') => (before, Some(Part::Rest)),
+            _ => (path, None),
+        };
+        let parts = path.split('/').filter(|part| rest.is_none() || !part.is_empty());
+        let parts: Option<Vec<_>> = parts.map(Part::read).chain(rest.map(Some)).collect();
+        parts.map(Self).ok_or_else(|| {
             format!("path '{text}' has braces that do not fit: write one {{NAME}} between two slashes")
         })
     }
 
     pub(super) fn fits(&self, path: &str) -> bool {
         let mut parts = path.strip_prefix('/').into_iter().flat_map(|path| path.split('/'));
-        self.0.iter().all(|part| parts.next().is_some_and(|text| part.fits(text))) && parts.next().is_none()
+        let all = self.0.iter().all(|part| parts.next().is_some_and(|text| part.fits(text)));
+        all && (matches!(self.0.last(), Some(Part::Rest)) || parts.next().is_none())
     }
 }
 
@@ -52,6 +61,7 @@ impl Part {
                 .strip_prefix(&**before)
                 .and_then(|rest| rest.strip_suffix(&**after))
                 .is_some_and(|middle| !middle.is_empty()),
+            Self::Rest => true,
         }
     }
 }
@@ -96,6 +106,7 @@ mod tests {
         assert!(fits("/v1/models/{model}:predict", "/v1/models/a-b:predict"));
         assert!(fits("/predictions/{model}/{version}", "/predictions/a/1"));
         assert!(fits("/", "/") && fits("/a", "/a"));
+        assert!(fits("/*", "/") && fits("/*", "/a/b") && fits("/a/{b}/*", "/a/b/c/d") && fits("/a/*", "/a/"));
         for (pattern, path) in [
             ("/v1/models/{model}:predict", "/v1/models/:predict"),
             ("/v1/models/{model}:predict", "/v1/models/a/b:predict"),
@@ -105,6 +116,9 @@ mod tests {
             ("/a/{b}", "/a"),
             ("/a/{b}", "/a/"),
             ("/", ""),
+            ("/a/*", "/a"),
+            ("/a/*", "/ab/c"),
+            ("/a*", "/ab"),
         ] {
             assert!(!fits(pattern, path), "{pattern} {path}");
         }

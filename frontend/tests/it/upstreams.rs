@@ -207,6 +207,22 @@ async fn only_own_paths_stay_here() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn unknown_paths_are_sent_once_and_say_so() {
+    let broken = Error::Transport { peer: "a".into(), message: "it hung".into() };
+    let servers = ["a", "b"].map(|name| Server::new(name, Does::Answers));
+    let frontend = over(PolicyKind::Hedge, &[&servers[0], &servers[1]]).await;
+    let sent = |answer: OpaqueAnswer| answer.headers.get("parm-sent").cloned();
+    let answer = send(&frontend, request(Method::POST, "/mine")).await.unwrap();
+    assert_eq!(sent(answer).unwrap(), "once");
+    assert_eq!(sent(chat(&frontend).await.unwrap()), None);
+    servers.iter().for_each(|server| server.now(Does::Fails(broken.clone())));
+    let error = send(&frontend, request(Method::POST, "/mine")).await.unwrap_err().to_string();
+    assert!(error.contains("POST /mine was sent") && error.contains("--repeatable"), "{error}");
+    let seen = servers.iter().map(|server| server.seen.lock().len()).sum::<usize>();
+    assert_eq!(seen, 3, "each once");
+}
+
+#[tokio::test(start_paused = true)]
 async fn paths_of_the_protocol_return_when_its_last_server_leaves() {
     let server = Server::new("a", Does::Answers);
     let mut config = Config::default();
