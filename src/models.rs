@@ -197,9 +197,8 @@ type Tried = (&'static str, Result<(), parm_backend::Error>);
 /// Tries a file on each engine, as a worker does.
 fn tried(path: &Path) -> [Tried; 2] {
     let config = parm_backend::Config::default();
-    let options = config.engine.options();
     ["tract", "ort"].map(|name| {
-        let engine = parm_backend::engine::by_name(name, &options);
+        let engine = parm_backend::engine::by_name(name, &config.engine);
         let attempt = |engine: Box<dyn Engine>| parm_backend::try_file(&*engine, path, &config);
         (name, engine.and_then(|engine| without_panic_texts(|| attempt(engine))))
     })

@@ -21,9 +21,9 @@ struct Pair {
 
 impl LoadNets for Engine {
     fn load(&self, encoder: &Path, decoder: &Path) -> Result<Box<dyn Nets>, String> {
-        let engine = engine::by_name(&self.0.name, &self.0.options()).map_err(|error| error.to_string())?;
+        let engine = engine::by_name(&self.0.name, &self.0).map_err(|error| error.to_string())?;
         let load = |path: &Path| {
-            let model = engine.load(path, &self.0.options()).map_err(|error| error.to_string())?;
+            let model = engine.load(path, &self.0).map_err(|error| error.to_string())?;
             Ok::<_, String>(Mutex::new(model))
         };
         Ok(Box::new(Pair { encoder: load(encoder)?, decoder: load(decoder)? }))

@@ -164,7 +164,9 @@ async fn embed(
     let loading = tokio::task::spawn_blocking(move || Embedded::start(config, metrics));
     let instances = loading.await.context("the loading task failed")?.map_err(runtime::backend_failure)?;
     if exit_on_error {
-        runtime::all_loaded(instances.first().map(Embedded::absent).unwrap_or_default())?;
+        runtime::all_loaded(
+            instances.first().map(|instance| instance.worker().absent()).unwrap_or_default(),
+        )?;
     }
     for instance in instances {
         frontend.embed(Arc::new(instance), None).map_err(anyhow::Error::from)?;

@@ -110,7 +110,7 @@ impl Settings {
             Repository::open(folder)
                 .map_err(|error| Invalid(coded(StableCode::NoModels, format!("backend.models: {error}"))))?;
         }
-        parm_backend::engine::by_name(&backend.engine.name, &backend.engine.options()).map_err(|error| {
+        parm_backend::engine::by_name(&backend.engine.name, &backend.engine).map_err(|error| {
             let field = match error {
                 parm_backend::Error::RuntimeLibrary { .. } => "onnxruntime",
                 parm_backend::Error::Device { .. } | parm_backend::Error::Card { .. } => "device",

@@ -11,10 +11,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use half::{bf16, f16};
-use parm_backend::Error;
-use parm_backend::engine::{self, Engine, Options, guarded};
-use parm_protocol::{DataType, Tensor};
+use parm_backend::engine::{self, Engine, guarded};
+use parm_backend::{EngineConfig, Error};
+use parm_parity_models::bundle::floats;
+use parm_protocol::Tensor;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Outcome {
@@ -30,7 +30,7 @@ fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let usage = "usage: operators ENGINE FOLDER";
     let (name, folder) = (arguments.next().context(usage)?, arguments.next().context(usage)?);
-    let engine = engine::by_name(&name, &engine::Options::default())?;
+    let engine = engine::by_name(&name, &EngineConfig::default())?;
     std::panic::set_hook(Box::new(|_| {}));
     let mut counts = BTreeMap::new();
     let mut out = std::io::stdout().lock();
@@ -58,7 +58,7 @@ fn run(engine: &dyn Engine, test: &Path) -> (Outcome, String) {
         return (Outcome::Skipped, "the test data are not tensors".into());
     };
     let attempt = || {
-        let mut model = engine.load(&test.join("model.onnx"), &Options::default())?;
+        let mut model = engine.load(&test.join("model.onnx"), &EngineConfig::default())?;
         guarded(|| model.run(&inputs))
     };
     match attempt() {
@@ -88,20 +88,6 @@ fn same(actual: &Tensor, expected: &Tensor) -> bool {
         return actual.data() == expected.data();
     };
     let close =
-        |(a, b): (&f64, &f64)| a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-5 + 1e-3 * b.abs();
-    a.iter().zip(&b).all(close)
-}
-
-/// The values of a floating-point tensor.
-fn floats(tensor: &Tensor) -> Option<Vec<f64>> {
-    let data = tensor.data();
-    Some(match tensor.datatype() {
-        DataType::Fp32 => {
-            data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]).into()).collect()
-        }
-        DataType::Fp64 => data.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b)).collect(),
-        DataType::Fp16 => data.as_chunks().0.iter().map(|b| f16::from_le_bytes(*b).to_f64()).collect(),
-        DataType::Bf16 => data.as_chunks().0.iter().map(|b| bf16::from_le_bytes(*b).to_f64()).collect(),
-        _ => return None,
-    })
+        |(a, b): (&f32, &f32)| a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-5 + 1e-3 * b.abs();
+    a.iter().zip(&*b).all(close)
 }

@@ -9,19 +9,19 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use parm_backend::engine::{self, Options};
+use parm_backend::{EngineConfig, engine};
+use parm_parity_models::onnx::proto::TensorProto;
 use parm_protocol::{DataType, Tensor};
 use prost::Message;
-use tract_onnx::pb::TensorProto;
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args_os().skip(1);
     let usage = "usage: run_model ENGINE MODEL.onnx FOLDER";
     let mut next = || arguments.next().context(usage);
     let (name, model, folder) = (next()?, PathBuf::from(next()?), PathBuf::from(next()?));
-    let engine = engine::by_name(&name.to_string_lossy(), &engine::Options::default())?;
+    let engine = engine::by_name(&name.to_string_lossy(), &EngineConfig::default())?;
     let started = Instant::now();
-    let mut model = engine.load(&model, &Options::default())?;
+    let mut model = engine.load(&model, &EngineConfig::default())?;
     let loaded = started.elapsed();
     let count = model.signature().inputs.len();
     let inputs = (0..count).map(|at| support::read(&folder.join(format!("input_{at}.pb"))));
@@ -37,26 +37,14 @@ fn main() -> Result<()> {
 
 /// Writes a tensor.
 fn write(path: &Path, tensor: &Tensor) -> Result<()> {
-    let stored = support::DATATYPES.into_iter().find(|(_, datatype)| *datatype == tensor.datatype());
-    let (stored, _) = stored.context("a datatype without a name in ONNX")?;
-    let mut proto = TensorProto { data_type: stored as i32, ..TensorProto::default() };
+    let stored = (1..=16).find(|stored| support::datatype(*stored) == Some(tensor.datatype()));
+    let data_type = stored.context("a datatype without a name in ONNX")?;
+    let mut proto = TensorProto { data_type, ..TensorProto::default() };
     proto.dims = tensor.shape().iter().map(|&dim| dim as i64).collect();
     if tensor.datatype() == DataType::Bytes {
-        proto.string_data = strings(tensor);
+        proto.string_data = tensor.strings().map(|string| string.to_vec()).collect();
     } else {
-        proto.raw_data = tensor.data().to_vec();
+        proto.raw_data = Some(tensor.data().clone());
     }
     std::fs::write(path, proto.encode_to_vec()).with_context(|| format!("writing {}", path.display()))
-}
-
-/// The elements of a `BYTES` tensor.
-fn strings(tensor: &Tensor) -> Vec<Vec<u8>> {
-    let mut rest: &[u8] = tensor.data();
-    let mut strings = Vec::new();
-    while let Some((length, tail)) = rest.split_first_chunk::<4>() {
-        let (text, tail) = tail.split_at(u32::from_le_bytes(*length) as usize);
-        strings.push(text.to_vec());
-        rest = tail;
-    }
-    strings
 }

@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::chat;
-use crate::engine::{Card, Cards, Options, Spec};
+use crate::engine::{Card, Cards, Spec};
 
 /// Models, and the instances that run them in this process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -191,17 +191,23 @@ impl Config {
 
 impl Default for EngineConfig {
     fn default() -> Self {
-        let Options { threads, device, onnxruntime, plans, .. } = Options::default();
-        Self { name: "auto".into(), device, card_memory_mb: 0, threads, onnxruntime, plans }
+        let plans = const { NonZeroUsize::new(16).unwrap() };
+        let threads = NonZeroUsize::MIN;
+        Self {
+            name: "auto".into(),
+            device: "cpu".into(),
+            card_memory_mb: 0,
+            threads,
+            onnxruntime: None,
+            plans,
+        }
     }
 }
 
 impl EngineConfig {
-    /// The settings in the form that engines read.
-    pub fn options(&self) -> Options {
-        let (device, onnxruntime) = (self.device.clone(), self.onnxruntime.clone());
-        let card_memory = usize::try_from(self.card_memory_mb << 20).ok().filter(|&memory| memory > 0);
-        Options { threads: self.threads, device, card_memory, onnxruntime, plans: self.plans }
+    /// Largest memory of a model on a card, for each instance, in bytes.
+    pub(crate) fn card_memory(&self) -> Option<usize> {
+        usize::try_from(self.card_memory_mb << 20).ok().filter(|&memory| memory > 0)
     }
 }
 

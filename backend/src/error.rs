@@ -73,6 +73,13 @@ impl Error {
     }
 }
 
+/// Of a tensor that an engine or a model made.
+impl From<parm_protocol::Error> for Error {
+    fn from(error: parm_protocol::Error) -> Self {
+        Error::Run { message: error.to_string() }
+    }
+}
+
 impl From<Error> for parm_protocol::Error {
     fn from(error: Error) -> Self {
         use parm_parity_models::Error as Stored;

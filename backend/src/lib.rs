@@ -6,7 +6,6 @@
 
 pub mod chat;
 mod config;
-mod embedded;
 pub mod engine;
 mod error;
 pub mod faults;
@@ -16,16 +15,13 @@ mod metrics;
 mod pause;
 mod payer;
 mod processor;
-mod statistics;
-mod trace;
 mod worker;
 
 pub use chat::Chat;
 pub use config::{Batching, Config, EngineConfig, VersionPolicy};
-pub use embedded::Embedded;
 pub use error::Error;
 pub use faults::Faults;
 pub use host::try_file;
 pub use metrics::Metrics;
 pub use processor::processor;
-pub use worker::Worker;
+pub use worker::{Embedded, Worker};

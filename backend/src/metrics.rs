@@ -1,10 +1,13 @@
-//! The metrics of the backend.
+//! The metrics of the backend, and the statistics of models for the protocol.
 //!
 //! A worker uses Triton's names, so that dashboards and autoscalers for Triton work. Instances embedded in a frontend
 //! use `parm_embedded` instead: there the `nv_inference` names belong to the frontend's own requests.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
+use parm_protocol::{BatchStatistics, DurationStatistics, ModelStatistics};
 use prometheus::core::Collector;
 use prometheus::proto::LabelPair;
 use prometheus::{
@@ -15,6 +18,15 @@ use crate::Error;
 use crate::payer::Payer;
 
 const MODEL: &[&str] = &["model", "version"];
+
+/// The parts of a request's time, by Triton's names.
+const PARTS: [(&str, &str); 5] = [
+    ("request", "from arrival to answer"),
+    ("queue", "of waiting to run"),
+    ("compute_input", "of preparing inputs"),
+    ("compute_infer", "in the model"),
+    ("compute_output", "of preparing outputs"),
+];
 
 /// A configured share, or the model's own share.
 const PAYER: &[&str] = &["share", "model"];
@@ -27,11 +39,8 @@ pub struct Metrics {
     rows: IntCounterVec,
     executions: IntCounterVec,
     pending: IntGaugeVec,
-    request_us: IntCounterVec,
-    queue_us: IntCounterVec,
-    input_us: IntCounterVec,
-    infer_us: IntCounterVec,
-    output_us: IntCounterVec,
+    /// By part of a request.
+    durations: Vec<IntCounterVec>,
     service_time: HistogramVec,
     dropped: IntCounterVec,
     panics: IntCounterVec,
@@ -61,23 +70,33 @@ pub(crate) struct SharingMetrics {
     pub(crate) asking: IntGauge,
 }
 
-/// The metrics of one model, looked up once.
-#[derive(Clone, Debug)]
-pub(crate) struct ModelMetrics {
-    pub(crate) success: IntCounter,
-    pub(crate) rows: IntCounter,
-    pub(crate) executions: IntCounter,
+/// The metrics of one model, looked up once, and its statistics for the protocol's endpoint, updated together.
+#[derive(Debug)]
+pub(crate) struct Statistics {
+    success: IntCounter,
+    rows: IntCounter,
+    executions: IntCounter,
     pub(crate) pending: IntGauge,
-    pub(crate) request_us: IntCounter,
-    pub(crate) queue_us: IntCounter,
-    pub(crate) input_us: IntCounter,
-    pub(crate) infer_us: IntCounter,
-    pub(crate) output_us: IntCounter,
-    pub(crate) service_time: prometheus::Histogram,
+    /// Microseconds of each of [`PARTS`].
+    durations: Vec<IntCounter>,
+    service_time: prometheus::Histogram,
     pub(crate) dropped: IntCounter,
     pub(crate) panics: IntCounter,
-    batch_limit: IntGauge,
-    batch_speedup: prometheus::Gauge,
+    totals: Mutex<Totals>,
+}
+
+#[derive(Debug, Default)]
+struct Totals {
+    total: ModelStatistics,
+    batches: BTreeMap<usize, BatchStatistics>,
+}
+
+/// The parts of a batch's time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Phases {
+    pub(crate) input: Duration,
+    pub(crate) infer: Duration,
+    pub(crate) output: Duration,
 }
 
 impl Metrics {
@@ -110,14 +129,7 @@ impl Metrics {
             registry.register(Box::new(metric.clone()))?;
             Ok::<_, prometheus::Error>(metric)
         };
-        let sum = |what: &str| {
-            let part = match what {
-                "request" => "from arrival to answer",
-                "queue" => "of waiting to run",
-                "compute_input" => "of preparing inputs",
-                "compute_infer" => "in the model",
-                _ => "of preparing outputs",
-            };
+        let sum = |(what, part): &(&str, &str)| {
             let help = format!("Microseconds {part}, summed over requests");
             counter(format!("{triton}_{what}_duration_us"), &help, MODEL)
         };
@@ -143,11 +155,7 @@ impl Metrics {
             rows: counter(name("count"), "Rows inferred", MODEL)?,
             executions: counter(name("exec_count"), "Batches executed", MODEL)?,
             pending: gauge(name("pending_request_count"), "Requests waiting to run")?,
-            request_us: sum("request")?,
-            queue_us: sum("queue")?,
-            input_us: sum("compute_input")?,
-            infer_us: sum("compute_infer")?,
-            output_us: sum("compute_output")?,
+            durations: PARTS.iter().map(sum).collect::<Result<_, _>>()?,
             service_time,
             dropped: counter("parm_instance_dropped_total".into(), dropped, MODEL)?,
             panics: counter("parm_instance_panics_total".into(), "Panics of the engine, survived", MODEL)?,
@@ -165,23 +173,27 @@ impl Metrics {
         })
     }
 
-    pub(crate) fn model(&self, model: &str, version: &str) -> ModelMetrics {
+    /// Those of a version of a model, whose batches have at most `limit` rows and were measured to be `speedup` times as fast
+    /// per row.
+    pub(crate) fn model(
+        &self,
+        model: &str,
+        version: &str,
+        (limit, speedup): (usize, Option<f64>),
+    ) -> Statistics {
         let labels = &[model, version];
-        ModelMetrics {
+        self.batch_limit.with_label_values(labels).set(i64::try_from(limit).unwrap_or(i64::MAX));
+        self.batch_speedup.with_label_values(labels).set(speedup.unwrap_or(f64::NAN));
+        Statistics {
             success: self.success.with_label_values(labels),
             rows: self.rows.with_label_values(labels),
             executions: self.executions.with_label_values(labels),
             pending: self.pending.with_label_values(labels),
-            request_us: self.request_us.with_label_values(labels),
-            queue_us: self.queue_us.with_label_values(labels),
-            input_us: self.input_us.with_label_values(labels),
-            infer_us: self.infer_us.with_label_values(labels),
-            output_us: self.output_us.with_label_values(labels),
+            durations: self.durations.iter().map(|part| part.with_label_values(labels)).collect(),
             service_time: self.service_time.with_label_values(labels),
             dropped: self.dropped.with_label_values(labels),
             panics: self.panics.with_label_values(labels),
-            batch_limit: self.batch_limit.with_label_values(labels),
-            batch_speedup: self.batch_speedup.with_label_values(labels),
+            totals: Mutex::default(),
         }
     }
 
@@ -189,20 +201,9 @@ impl Metrics {
     pub(crate) fn forget(&self, model: &str, version: u64) {
         let version = &*version.to_string();
         let labels = &[model, version];
-        let counters = [
-            &self.success,
-            &self.rows,
-            &self.executions,
-            &self.request_us,
-            &self.queue_us,
-            &self.input_us,
-            &self.infer_us,
-            &self.output_us,
-            &self.dropped,
-            &self.panics,
-        ];
-        // A version may not have had all of them.
-        for counter in counters {
+        let counters = [&self.success, &self.rows, &self.executions, &self.dropped, &self.panics];
+        // A version that was never loaded lacks some of them.
+        for counter in counters.into_iter().chain(&self.durations) {
             let _ = counter.remove_label_values(labels);
         }
         for gauge in [&self.pending, &self.batch_limit, &self.memory] {
@@ -264,16 +265,60 @@ impl SharingMetrics {
     }
 }
 
-impl ModelMetrics {
-    pub(crate) fn batching(&self, limit: usize, speedup: Option<f64>) {
-        self.batch_limit.set(i64::try_from(limit).unwrap_or(i64::MAX));
-        self.batch_speedup.set(speedup.unwrap_or(f64::NAN));
+impl Statistics {
+    /// Counts a batch.
+    pub(crate) fn executed(&self, rows: usize, phases: Phases) {
+        self.rows.inc_by(rows as u64);
+        self.executions.inc();
+        self.service_time.observe(phases.infer.as_secs_f64());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut totals = self.totals.lock();
+        totals.total.inference_count += rows as u64;
+        totals.total.execution_count += 1;
+        totals.total.last_inference_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        let batch = totals.batches.entry(rows).or_default();
+        batch.batch_size = rows as u64;
+        add(&mut batch.compute_input, phases.input);
+        add(&mut batch.compute_infer, phases.infer);
+        add(&mut batch.compute_output, phases.output);
+    }
+
+    /// Counts an answered request of that batch: it took `whole`, of which it was queued for `queued`.
+    pub(crate) fn answered(&self, whole: Duration, queued: Duration, phases: Phases) {
+        self.success.inc();
+        let total = &mut self.totals.lock().total.inference_stats;
+        let parts = [
+            (&mut total.success, whole),
+            (&mut total.queue, queued),
+            (&mut total.compute_input, phases.input),
+            (&mut total.compute_infer, phases.infer),
+            (&mut total.compute_output, phases.output),
+        ];
+        for ((sum, part), counter) in parts.into_iter().zip(&self.durations) {
+            add(sum, part);
+            counter.inc_by(u64::try_from(part.as_micros()).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// Counts a request that failed after `whole`.
+    pub(crate) fn failed(&self, whole: Duration) {
+        add(&mut self.totals.lock().total.inference_stats.fail, whole);
+    }
+
+    pub(crate) fn report(&self, name: &str, version: &str) -> ModelStatistics {
+        let totals = self.totals.lock();
+        ModelStatistics {
+            name: name.into(),
+            version: version.into(),
+            batch_stats: totals.batches.values().copied().collect(),
+            ..totals.total.clone()
+        }
     }
 }
 
-/// Whole microseconds, for a counter.
-pub(crate) fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+fn add(statistics: &mut DurationStatistics, duration: Duration) {
+    statistics.count += 1;
+    statistics.ns += u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
 }
 
 fn refused(error: prometheus::Error) -> Error {

@@ -2,7 +2,8 @@
 
 use std::fmt::Debug;
 
-use crate::{Arrived, CodeSpec, Error, Needs, Part, Recovery, Set, Workspace};
+use crate::tiles::Average;
+use crate::{Arrived, CodeSpec, Error, Needs, Part, Recovery, Set};
 
 /// The type of an input's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +82,7 @@ impl<T> Members<'_, T> {
 pub struct Received<'a> {
     /// Slots that hold a query.
     pub members: Set,
-    /// The deployed model's outputs by slot; all `None` for a code that is not systematic.
+    /// The deployed model's outputs by slot.
     pub predictions: &'a [Option<&'a [f32]>],
     /// The outputs for the coded queries, in the order in which `encode` wrote them.
     pub parities: &'a [Option<&'a [f32]>],
@@ -97,14 +98,13 @@ impl Received<'_> {
         }
     }
 
-    /// Checks counts, lengths and that `slot` can be recovered.
-    pub(crate) fn check(&self, recovery: Recovery, slot: usize, sizes: OutputSizes) -> Result<(), Error> {
-        count(Part::Prediction, recovery.k, self.predictions.len())?;
-        count(Part::ParityOutput, recovery.parities, self.parities.len())?;
-        for (what, outputs, len) in [
-            (Part::Prediction, self.predictions, sizes.prediction),
-            (Part::ParityOutput, self.parities, sizes.parity),
+    /// Checks counts, the lengths of predictions and parity outputs, and that `slot` can be recovered.
+    fn check(&self, recovery: Recovery, slot: usize, (len, parity_len): (usize, usize)) -> Result<(), Error> {
+        for (what, wanted, outputs, len) in [
+            (Part::Prediction, recovery.k, self.predictions, len),
+            (Part::ParityOutput, recovery.parities, self.parities, parity_len),
         ] {
+            count(what, wanted, outputs.len())?;
             for (index, output) in outputs.iter().enumerate() {
                 if let Some(output) = output {
                     length(what, index, len, output.len())?;
@@ -126,11 +126,31 @@ impl Received<'_> {
     }
 }
 
-/// The required lengths of outputs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OutputSizes {
-    pub(crate) prediction: usize,
-    pub(crate) parity: usize,
+/// Scratch memory that a caller keeps from group to group, so that the hot path does not allocate. One per thread; any code
+/// may use any workspace.
+#[derive(Debug, Default)]
+pub struct Workspace {
+    /// Rows of pixels, stacked queries.
+    pub(crate) floats: Vec<f32>,
+    /// The input pixels that each pixel of a shrunk line averages.
+    pub(crate) averages: Vec<Average>,
+    /// Stacked outputs of a learned decoder.
+    pub(crate) outputs: Vec<f32>,
+}
+
+impl Workspace {
+    /// An empty workspace.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+/// The first `len` elements of `buffer`, which grows if it is shorter.
+pub(crate) fn take(buffer: &mut Vec<f32>, len: usize) -> &mut [f32] {
+    if buffer.len() < len {
+        buffer.resize(len, 0.0);
+    }
+    &mut buffer[..len]
 }
 
 /// A code: encodes a group into parity queries, and reconstructs a lost prediction from the outputs that arrived.
@@ -200,8 +220,7 @@ pub trait Code: Debug + Send + Sync {
         workspace: &mut Workspace,
     ) -> Result<(), Error> {
         let len = prediction.len();
-        let sizes = OutputSizes { prediction: len, parity: len * self.output_scale() };
-        received.check(self.recovery(), slot, sizes)?;
+        received.check(self.recovery(), slot, (len, len * self.output_scale()))?;
         self.decode_checked(received, slot, prediction, workspace)
     }
 
@@ -240,16 +259,10 @@ fn check_group<T>(
     len: usize,
 ) -> Result<(), Error> {
     members.check(spec.k, len)?;
-    check_parities(parities, spec.recovery().parities, len * spec.query_scale())
-}
-
-/// Checks the slices for parity queries.
-fn check_parities<T>(parities: &[&mut [T]], expected: usize, len: usize) -> Result<(), Error> {
-    count(Part::ParityQuery, expected, parities.len())?;
-    parities
-        .iter()
-        .enumerate()
-        .try_for_each(|(index, parity)| length(Part::ParityQuery, index, len, parity.len()))
+    count(Part::ParityQuery, spec.r, parities.len())?;
+    let len = len * spec.query_scale();
+    let mut parities = parities.iter().enumerate();
+    parities.try_for_each(|(index, parity)| length(Part::ParityQuery, index, len, parity.len()))
 }
 
 fn count(what: Part, expected: usize, actual: usize) -> Result<(), Error> {

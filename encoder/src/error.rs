@@ -12,43 +12,24 @@ pub enum Error {
     Parities { kind: Kind, k: usize, r: usize, min: usize, max: usize },
     #[error("unknown code '{name}': use one of {}", names())]
     UnknownCode { name: String },
-    #[error("{kind} has no {field}: remove it from the code spec")]
-    UnusedField { kind: Kind, field: &'static str },
-    #[error(
-        "no built-in coefficients for k = {k}, r = {r}: set them in the code spec, or use k <= 8 and r <= 3"
-    )]
+    #[error("{kind} has no head: remove it from the code spec")]
+    UnusedHead { kind: Kind },
+    #[error("no coefficients for k = {k}, r = {r}: use k <= 8 and r <= 3")]
     NotDesigned { k: usize, r: usize },
-    #[error("invalid coefficients: {actual} rows, expected r = {expected}: give one row per parity")]
-    CoefficientRows { expected: usize, actual: usize },
-    #[error("invalid coefficients: row {row} has {actual} numbers, expected {expected}: give r rows of k")]
-    CoefficientShape { row: usize, expected: usize, actual: usize },
-    #[error(
-        "invalid coefficients: a {size}x{size} sub-matrix has condition number {condition:.1}, over {limit:.0}: \
-         omit them to use the built-in ones"
-    )]
-    IllConditioned { size: usize, condition: f64, limit: f64 },
-    #[error("invalid coefficients: {value} is not finite: replace it")]
-    NotANumber { value: f64 },
-    #[error("a grid of {rows} x {columns} has {} cells, fewer than k = {k}: enlarge the grid", rows * columns)]
-    Grid { rows: usize, columns: usize, k: usize },
-    #[error("invalid slot order {order:?}: it is not a permutation of 0..{k}: list each slot once")]
-    Order { order: Vec<usize>, k: usize },
     #[error("learned code not built: its encoder and decoder are models: use Learned::new")]
     NeedsNets,
     #[error("{kind} adds queries up, which needs f32 elements: use slots for elements of {bytes} bytes")]
     NotArithmetic { kind: Kind, bytes: usize },
     #[error("tiles need an image of at least {rows} x {columns} pixels, not dims {dims:?}: use slots or sum")]
     NotAnImage { dims: Vec<usize>, rows: usize, columns: usize },
-    #[error("an input of dims {dims:?} has no channel axis: give each query at least one dimension")]
-    NoChannels { dims: Vec<usize> },
+    #[error("an input without dimensions has no channel axis: give each query at least one")]
+    NoChannels,
     #[error("wrong number of {what} slices: {actual} given, {expected} expected")]
     Count { what: Part, expected: usize, actual: usize },
     #[error("{what} {index} has {actual} elements, expected {expected}")]
     Length { what: Part, index: usize, expected: usize, actual: usize },
     #[error("cannot encode an empty group: every slot is blank: add a query")]
     EmptyGroup,
-    #[error("{kind} needs a full group of {k}, but it has {members} members: serve them uncoded")]
-    PartialGroup { kind: Kind, members: usize, k: usize },
     #[error("cannot reconstruct slot {slot}: it is blank or outside the group of {k}")]
     BlankSlot { slot: usize, k: usize },
     #[error(

@@ -13,43 +13,25 @@ const FAN_IN: usize = 8;
 const BLOCK: usize = 1024;
 const LANES: usize = 16;
 
-/// Computes `out = sum of weights[i] * terms[i]`.
+/// Computes `outs[j] = sum of weights(j)[i] * terms[i]`, block by block, so that each term is fetched from memory once.
 ///
 /// # Panics
-/// If a term is not as long as `out`, or the number of weights differs from the number of terms.
-pub fn combine(weights: &[f32], terms: &[&[f32]], out: &mut [f32]) {
-    assert_eq!(weights.len(), terms.len(), "each term needs one weight");
-    assert!(terms.iter().all(|term| term.len() == out.len()), "each term must be as long as the output");
-    if terms.is_empty() {
-        out.fill(0.0);
-    } else if terms.len() <= FAN_IN {
-        pass(weights, terms, 0, out, false);
-    } else {
-        for (index, block) in out.chunks_mut(BLOCK).enumerate() {
-            let groups = weights.chunks(FAN_IN).zip(terms.chunks(FAN_IN)).enumerate();
-            for (group, (weights, terms)) in groups {
-                pass(weights, terms, index * BLOCK, block, group > 0);
-            }
-        }
-    }
-}
-
-/// Computes several weighted sums of the same terms, block by block, so that each term is fetched from memory once.
-pub fn combine_each<'w>(weights: impl Fn(usize) -> &'w [f32], terms: &[&[f32]], outs: &mut [&mut [f32]]) {
-    if let [out] = outs {
-        return combine(weights(0), terms, out);
-    }
+/// If a term is not as long as each output, or the number of weights differs from the number of terms.
+pub fn combine<'w>(weights: impl Fn(usize) -> &'w [f32], terms: &[&[f32]], outs: &mut [&mut [f32]]) {
     let len = outs.first().map_or(0, |out| out.len());
     assert!(terms.iter().all(|term| term.len() == len), "each term must be as long as the outputs");
     assert!(outs.iter().all(|out| out.len() == len), "all outputs must have the same length");
     if terms.is_empty() {
         return outs.iter_mut().for_each(|out| out.fill(0.0));
     }
-    for start in (0..len).step_by(BLOCK) {
-        let end = len.min(start + BLOCK);
+    // One pass over a single sum needs no blocks.
+    let block = if outs.len() == 1 && terms.len() <= FAN_IN { len.max(1) } else { BLOCK };
+    for start in (0..len).step_by(block) {
+        let end = len.min(start + block);
         for (index, out) in outs.iter_mut().enumerate() {
-            let groups = weights(index).chunks(FAN_IN).zip(terms.chunks(FAN_IN)).enumerate();
-            for (group, (weights, terms)) in groups {
+            let weights = weights(index);
+            assert_eq!(weights.len(), terms.len(), "each term needs one weight");
+            for (group, (weights, terms)) in weights.chunks(FAN_IN).zip(terms.chunks(FAN_IN)).enumerate() {
                 pass(weights, terms, start, &mut out[start..end], group > 0);
             }
         }

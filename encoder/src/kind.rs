@@ -8,11 +8,10 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::berrut::Berrut;
 use crate::linear::Weighted;
 use crate::slots::Slots;
 use crate::tiles::Tiles;
-use crate::{Code, CodeSpec, Error, Head, Needs};
+use crate::{Code, CodeSpec, Error};
 
 /// The codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -28,29 +27,14 @@ pub enum Kind {
     Slots,
     /// Exact for affine models, which compute their own parities.
     Mds,
-    /// Rational interpolation; no training, not systematic.
-    Berrut,
     /// Encoder and decoder are models.
     Learned,
 }
 
-/// The models that a code requires.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Requirement {
-    /// A model for each parity, trained for the deployed one.
-    ParityModels,
-    /// Encoder and decoder networks, trained for the deployed model, which serves the parities.
-    Nets,
-    /// A deployed model that is affine: it serves the parities.
-    AffineModel,
-    /// None: any deployed model serves the parities.
-    Nothing,
-}
-
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 7] =
-        [Kind::Sum, Kind::Weighted, Kind::Tiles, Kind::Slots, Kind::Mds, Kind::Berrut, Kind::Learned];
+    pub const ALL: [Kind; 6] =
+        [Kind::Sum, Kind::Weighted, Kind::Tiles, Kind::Slots, Kind::Mds, Kind::Learned];
 
     /// Its name, as in settings, bundles and flags.
     pub fn name(self) -> &'static str {
@@ -60,29 +44,23 @@ impl Kind {
             Kind::Tiles => "tiles",
             Kind::Slots => "slots",
             Kind::Mds => "mds",
-            Kind::Berrut => "berrut",
             Kind::Learned => "learned",
         }
     }
 
-    /// The models that it requires.
-    pub fn requires(self) -> Requirement {
-        match self {
-            Kind::Sum | Kind::Weighted | Kind::Tiles | Kind::Slots => Requirement::ParityModels,
-            Kind::Mds => Requirement::AffineModel,
-            Kind::Berrut => Requirement::Nothing,
-            Kind::Learned => Requirement::Nets,
-        }
-    }
-
-    /// Whether each parity has its own model, in addition to the deployed one.
+    /// Whether each parity has a model of its own, trained for the deployed one.
     pub fn has_parity_models(self) -> bool {
-        self.requires() == Requirement::ParityModels
+        matches!(self, Kind::Sum | Kind::Weighted | Kind::Tiles | Kind::Slots)
     }
 
-    /// Whether its encoder and decoder are models.
+    /// Whether its encoder and decoder are models, trained for the deployed one, which serves the parities.
     pub fn runs_nets(self) -> bool {
-        self.requires() == Requirement::Nets
+        self == Kind::Learned
+    }
+
+    /// Whether the deployed model must be affine: it serves the parities without training.
+    pub fn needs_affine_model(self) -> bool {
+        self == Kind::Mds
     }
 
     /// Whether it uses trained models that a bundle must name.
@@ -102,31 +80,7 @@ impl Kind {
 
     /// Whether a spec can choose the output of its parity models.
     pub fn chooses_head(self) -> bool {
-        self.fields().contains(&"head")
-    }
-
-    /// The optional fields of a spec that it reads.
-    pub(crate) fn fields(self) -> &'static [&'static str] {
-        match self {
-            Kind::Weighted => &["coefficients"],
-            Kind::Tiles => &["head", "coefficients", "order", "grid", "layout"],
-            Kind::Slots => &["head", "coefficients", "order", "layout"],
-            Kind::Sum | Kind::Mds | Kind::Berrut | Kind::Learned => &[],
-        }
-    }
-
-    /// Coded queries of a group with these parameters.
-    pub(crate) fn parities(self, spec: &CodeSpec) -> usize {
-        if self == Kind::Berrut { spec.k + spec.r } else { spec.r }
-    }
-
-    /// The outputs that a reconstruction requires.
-    pub(crate) fn needs(self, spec: &CodeSpec) -> Needs {
-        match self {
-            Kind::Berrut => Needs::AnyOutputs(spec.k),
-            _ if spec.parity_head() == Some(Head::Slots) => Needs::OneParity,
-            _ => Needs::AsManyAsMissing,
-        }
+        matches!(self, Kind::Tiles | Kind::Slots)
     }
 
     /// Checks every parameter and builds the code.
@@ -135,7 +89,6 @@ impl Kind {
             Kind::Sum | Kind::Weighted | Kind::Mds => Box::new(Weighted::new(spec)?),
             Kind::Tiles => Box::new(Tiles::new(spec)?),
             Kind::Slots => Box::new(Slots::new(spec)?),
-            Kind::Berrut => Box::new(Berrut::new(spec)?),
             Kind::Learned => return Err(Error::NeedsNets),
         })
     }

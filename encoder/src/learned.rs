@@ -6,7 +6,8 @@
 
 use std::fmt::Debug;
 
-use crate::workspace::take;
+use crate::code::take;
+use crate::slots::stack;
 use crate::{Code, CodeSpec, Error, Members, Received, Workspace};
 
 /// The two nets, run by an engine.
@@ -28,7 +29,7 @@ pub struct Learned {
 impl Learned {
     /// The code of these nets, which must have been trained for `spec.k` and `spec.r`.
     pub fn new(spec: &CodeSpec, nets: Box<dyn Nets>) -> Result<Self, Error> {
-        spec.check_fields()?;
+        spec.check_head()?;
         spec.check_sizes(2..=32, 1..=32)?;
         Ok(Self { spec: spec.clone(), nets })
     }
@@ -73,14 +74,5 @@ impl Code for Learned {
         self.nets.decode(outputs, predictions).map_err(|reason| Error::Nets { reason })?;
         prediction.copy_from_slice(&predictions[slot * len..][..len]);
         Ok(())
-    }
-}
-
-fn stack(items: &[Option<&[f32]>], out: &mut [f32], len: usize) {
-    for (item, out) in items.iter().zip(out.chunks_exact_mut(len.max(1))) {
-        match item {
-            Some(item) => out.copy_from_slice(item),
-            None => out.fill(0.0),
-        }
     }
 }

@@ -32,38 +32,29 @@
 //! | `tiles` | r | 1 | all from one parity (head `slots`) or r losses (head `sum`) | its parity models | f32 images |
 //! | `slots` | r | k | the same | its parity models | any |
 //! | `mds` | r | 1 | any r losses | affine models, which are their own parity models | f32 |
-//! | `berrut` | k + r, and no query unchanged | 1 | any r losses of the k + r | constants; otherwise approximate | f32 |
 //! | `learned` | r | 1 | any r losses | nothing: its nets approximate | f32 |
 //!
-//! Blank slots of a partial group are zeros; `mds` uses the code of a smaller group; `berrut` returns an error.
+//! Blank slots of a partial group are zeros; `mds` uses the code of a smaller group.
 //! Encoding does not allocate. Decoding does not allocate once a [`Workspace`] has grown.
 
-pub mod coefficients;
 pub mod guard;
 pub mod kernel;
-pub mod path;
 
 mod code;
 mod error;
 mod kind;
 mod recovery;
-mod set;
 mod spec;
-mod workspace;
 
-mod head;
 mod linear;
 
-mod berrut;
 mod learned;
 mod slots;
 mod tiles;
 
-pub use code::{Code, Element, Input, Members, Received};
+pub use code::{Code, Element, Input, Members, Received, Workspace};
 pub use error::{Error, Part};
-pub use kind::{Kind, Requirement};
+pub use kind::Kind;
 pub use learned::{Learned, Nets};
-pub use recovery::{Arrived, Needs, Recovery};
-pub use set::Set;
-pub use spec::{CodeSpec, Grid, Head, Layout};
-pub use workspace::Workspace;
+pub use recovery::{Arrived, Needs, Recovery, Set};
+pub use spec::{CodeSpec, Head};

@@ -1,36 +1,31 @@
 //! ParM's image code: shrink the k images and tile them into one image of the original size.
 //!
-//! Cell (i, j) of an R x C grid covers output rows i H / R to (i + 1) H / R and columns j W / C to (j + 1) W / C,
-//! rounded down, so that any grid fits any image. An output pixel is the average of its input area, with fractional
-//! weights at the edges, channel by channel. A parity query costs as much as a query and keeps the images apart, but
-//! loses detail. Cells without a member are zeros.
+//! The grid is the squarest one with k cells, wider than high. Cell (i, j) of R x C covers output rows i H / R to
+//! (i + 1) H / R and columns j W / C to (j + 1) W / C, rounded down, so that any grid fits any image. An output pixel is
+//! the average of its input area, with fractional weights at the edges, channel by channel. A parity query costs as much
+//! as a query and keeps the images apart, but loses detail. Cells without a member are zeros.
 //!
 //! The average is separable: whole input rows are added up first, which vectorises, then columns.
 
-use crate::head::Decoder;
-use crate::workspace::{Average, take};
-use crate::{Code, CodeSpec, Error, Grid, Input, Layout, Members, Received, Workspace};
-
-const MAX_K: usize = 32;
-const MAX_R: usize = 4;
+use crate::code::take;
+use crate::slots::Decoder;
+use crate::{Code, CodeSpec, Error, Input, Members, Received, Workspace};
 
 /// Shrunk images on a grid.
 #[derive(Debug)]
 pub(crate) struct Tiles {
     spec: CodeSpec,
-    grid: Grid,
-    layout: Layout,
-    places: Vec<usize>,
+    rows: usize,
+    columns: usize,
     decoder: Decoder,
 }
 
-/// The sizes of an image of either layout: `planes` images of `height` rows of `width` pixels of `depth` values.
+/// The sizes of an image: `planes` images of `height` rows of `width` pixels.
 #[derive(Clone, Copy, Debug)]
 struct Image {
     planes: usize,
     height: usize,
     width: usize,
-    depth: usize,
 }
 
 /// The position of a tile in the output.
@@ -43,39 +38,34 @@ struct Cell {
 }
 
 impl Tiles {
-    /// `spec.k` images on `spec.grid`.
+    /// `spec.k` images on as many columns as the root of k, rounded up, and no more rows than needed: 1 x 2, 2 x 2, 2 x 3,
+    /// 3 x 3 and so on.
     pub(crate) fn new(spec: &CodeSpec) -> Result<Self, Error> {
-        let max_k = if spec.head == Some(crate::Head::Sum) { crate::linear::MAX_K } else { MAX_K };
-        spec.check_sizes(1..=max_k, 1..=MAX_R)?;
-        let grid = spec.grid.unwrap_or_else(|| squarest(spec.k));
-        if grid.rows.saturating_mul(grid.columns) < spec.k {
-            return Err(Error::Grid { rows: grid.rows, columns: grid.columns, k: spec.k });
-        }
-        let layout = spec.layout.unwrap_or_default();
-        Ok(Self { spec: spec.clone(), grid, layout, places: spec.places()?, decoder: Decoder::new(spec)? })
+        let decoder = Decoder::new(spec)?;
+        let columns = (1..=spec.k).find(|columns| columns * columns >= spec.k).unwrap_or(1);
+        Ok(Self { spec: spec.clone(), rows: spec.k.div_ceil(columns), columns, decoder })
     }
 
     fn image(&self, input: Input<'_>) -> Result<Image, Error> {
-        let (planes, height, width, depth) = match (input.dims, self.layout) {
-            ([height, width], _) => (1, *height, *width, 1),
-            ([planes, height, width], Layout::ChannelsFirst) => (*planes, *height, *width, 1),
-            ([height, width, depth], Layout::ChannelsLast) => (1, *height, *width, *depth),
-            _ => (0, 0, 0, 0),
+        let (planes, height, width) = match *input.dims {
+            [height, width] => (1, height, width),
+            [planes, height, width] => (planes, height, width),
+            _ => (0, 0, 0),
         };
-        let Grid { rows, columns } = self.grid;
-        if planes == 0 || depth == 0 || height < rows || width < columns {
+        let Self { rows, columns, .. } = *self;
+        if planes == 0 || height < rows || width < columns {
             return Err(Error::NotAnImage { dims: input.dims.to_vec(), rows, columns });
         }
-        Ok(Image { planes, height, width, depth })
+        Ok(Image { planes, height, width })
     }
 
-    fn cell(&self, place: usize, image: Image) -> Cell {
-        let (row, column) = (place / self.grid.columns, place % self.grid.columns);
+    fn cell(&self, slot: usize, image: Image) -> Cell {
+        let (row, column) = (slot / self.columns, slot % self.columns);
         Cell {
-            top: row * image.height / self.grid.rows,
-            bottom: (row + 1) * image.height / self.grid.rows,
-            left: column * image.width / self.grid.columns,
-            right: (column + 1) * image.width / self.grid.columns,
+            top: row * image.height / self.rows,
+            bottom: (row + 1) * image.height / self.rows,
+            left: column * image.width / self.columns,
+            right: (column + 1) * image.width / self.columns,
         }
     }
 }
@@ -99,12 +89,12 @@ impl Code for Tiles {
     ) -> Result<(), Error> {
         let image = self.image(members.input)?;
         let Some((first, others)) = parities.split_first_mut() else { return Ok(()) };
-        if members.present().len() < self.grid.rows * self.grid.columns {
+        if members.present().len() < self.rows * self.columns {
             first.fill(0.0);
         }
         for (slot, query) in members.queries.iter().enumerate() {
             if let Some(query) = query {
-                shrink(query, image, self.cell(self.places[slot], image), first, workspace);
+                shrink(query, image, self.cell(slot, image), first, workspace);
             }
         }
         others.iter_mut().for_each(|parity| parity.copy_from_slice(first));
@@ -125,42 +115,47 @@ impl Code for Tiles {
 
 /// Averages a query down to its cell: rows first, then pixels of each line.
 fn shrink(query: &[f32], image: Image, cell: Cell, parity: &mut [f32], workspace: &mut Workspace) {
-    let stride = image.width * image.depth;
     let width = cell.right - cell.left;
     workspace.averages.clear();
     workspace.averages.extend((0..width).map(|x| Span::of(x, width, image.width).average()));
-    let line = take(&mut workspace.floats, stride);
+    let line = take(&mut workspace.floats, image.width);
     for plane in 0..image.planes {
         for y in cell.top..cell.bottom {
             line.fill(0.0);
             for (from, weight) in Span::of(y - cell.top, cell.bottom - cell.top, image.height).weights() {
-                let row = &query[(plane * image.height + from) * stride..][..stride];
+                let row = &query[(plane * image.height + from) * image.width..][..image.width];
                 line.iter_mut().zip(row).for_each(|(sum, value)| *sum += weight * value);
             }
-            let out = &mut parity[(plane * image.height + y) * stride..][..stride];
-            let out = &mut out[cell.left * image.depth..cell.right * image.depth];
-            narrow(line, image, &workspace.averages, out);
+            let out = &mut parity[(plane * image.height + y) * image.width..][cell.left..cell.right];
+            narrow(line, &workspace.averages, out);
         }
     }
 }
 
 /// Averages a line of pixels down to one pixel for each of `averages`.
-fn narrow(line: &[f32], image: Image, averages: &[Average], out: &mut [f32]) {
-    let depth = image.depth;
-    if depth == 1 && image.width == 2 * averages.len() {
+fn narrow(line: &[f32], averages: &[Average], out: &mut [f32]) {
+    if line.len() == 2 * averages.len() {
         let (pairs, _) = line.as_chunks::<2>();
         return out.iter_mut().zip(pairs).for_each(|(out, [a, b])| *out = (a + b) * 0.5);
     }
-    for (pixel, average) in out.chunks_exact_mut(depth).zip(averages) {
+    for (value, average) in out.iter_mut().zip(averages) {
         let Average { from, to, first, inner, last } = *average;
-        for (channel, value) in pixel.iter_mut().enumerate() {
-            let between: f32 = (from + 1..to).map(|at| line[at * depth + channel]).sum();
-            *value = first * line[from * depth + channel] + inner * between;
-            if to > from {
-                *value += last * line[to * depth + channel];
-            }
+        let between: f32 = (from + 1..to).map(|at| line[at]).sum();
+        *value = first * line[from] + inner * between;
+        if to > from {
+            *value += last * line[to];
         }
     }
+}
+
+/// Pixels `from..=to` and their weights: of the first pixel, of the last, and of each one in the middle.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Average {
+    from: usize,
+    to: usize,
+    first: f32,
+    inner: f32,
+    last: f32,
 }
 
 /// The range of input pixels that one output pixel averages, in units of 1 / `small` of an input pixel.
@@ -192,10 +187,4 @@ impl Span {
             (pixel, overlap as f32 / (end - start) as f32)
         })
     }
-}
-
-/// As many columns as the root of k, rounded up, and no more rows than needed: 1 x 2, 2 x 2, 2 x 3, 3 x 3...
-fn squarest(k: usize) -> Grid {
-    let columns = (1..=k).find(|columns| columns * columns >= k).unwrap_or(1);
-    Grid { rows: k.div_ceil(columns), columns }
 }

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use parm_protocol::Error as Refusal;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,18 +18,19 @@ pub(crate) struct Failure {
 /// Failed requests by reason. There are as many entries as reasons, however many requests fail.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Failures {
-    classes: BTreeMap<String, FailureClass>,
+    classes: BTreeMap<String, FailureReason>,
     first: Option<String>,
 }
 
-/// The failed requests of one reason.
-#[derive(Clone, Debug, PartialEq)]
-pub struct FailureClass {
-    /// The reason, such as `overloaded`.
+/// Failed requests with one class of error.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct FailureReason {
+    /// The class, such as `overloaded`, `deadline` or `unavailable`. Of chats `connection`, `status N`, `error in the
+    /// stream`, `cut off`, `unreadable`, `no content` or `timeout`.
     pub reason: String,
     /// How many.
     pub requests: u64,
-    /// Message of the first.
+    /// The first one's message.
     pub first: String,
 }
 
@@ -42,7 +45,7 @@ impl Failures {
         let message = || one_line(&failure.message);
         self.first.get_or_insert_with(message);
         let reason = failure.reason.to_string();
-        let new = || FailureClass { reason: reason.clone(), requests: 0, first: message() };
+        let new = || FailureReason { reason: reason.clone(), requests: 0, first: message() };
         self.classes.entry(reason.clone()).or_insert_with(new).requests += 1;
     }
 
@@ -52,8 +55,8 @@ impl Failures {
     }
 
     /// The classes, the most frequent first.
-    pub fn by_frequency(&self) -> Vec<FailureClass> {
-        let mut classes: Vec<FailureClass> = self.classes.values().cloned().collect();
+    pub fn by_frequency(&self) -> Vec<FailureReason> {
+        let mut classes: Vec<FailureReason> = self.classes.values().cloned().collect();
         classes.sort_by_key(|class| std::cmp::Reverse(class.requests));
         classes
     }
@@ -79,7 +82,7 @@ mod tests {
         }
         let told = failures.by_frequency();
         let unavailable =
-            FailureClass { reason: "unavailable".into(), requests: 434, first: "no instance 0".into() };
+            FailureReason { reason: "unavailable".into(), requests: 434, first: "no instance 0".into() };
         assert_eq!(told[0], unavailable);
         assert_eq!((told[1].reason.as_str(), told[1].requests, told.len()), ("deadline", 1, 2));
         assert!(failures.first().is_some_and(|first| first.starts_with("the deadline passed")));

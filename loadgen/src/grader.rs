@@ -1,6 +1,6 @@
 //! Compares answers with labels: the class of a row is its largest output, or its output if that is a whole number.
 
-use parm_protocol::{DataType, InferResponse, ModelMetadata, Tensor};
+use parm_protocol::{DataType, InferResponse, ModelMetadata};
 
 use crate::Error;
 
@@ -67,47 +67,25 @@ impl Grader {
         let Some(tensor) = tensor.filter(|tensor| rows > 0 && tensor.len() % rows == 0) else {
             return vec![None; rows];
         };
-        let width = (tensor.len() / rows).max(1);
-        match tensor.datatype() {
-            DataType::Fp32 => {
-                largest(&numbers(tensor, |bytes: [u8; 4]| f64::from(f32::from_le_bytes(bytes))), width)
-            }
-            DataType::Fp64 => largest(&numbers(tensor, f64::from_le_bytes), width),
-            DataType::Int32 => {
-                only(&numbers(tensor, |bytes: [u8; 4]| i64::from(i32::from_le_bytes(bytes))), width)
-            }
-            DataType::Int64 => only(&numbers(tensor, i64::from_le_bytes), width),
-            _ => vec![None; rows],
+        let Some(numbers) = parm_arrays::numbers(tensor) else { return vec![None; rows] };
+        let numbers: Vec<f64> = numbers.collect();
+        let width = (numbers.len() / rows).max(1);
+        if width == 1 && matches!(tensor.datatype(), DataType::Int32 | DataType::Int64) {
+            return numbers.into_iter().map(|class| Some(class as i64)).collect();
         }
+        let class = |row: &[f64]| {
+            let scores = row.iter().enumerate();
+            let (at, score) = scores.reduce(|best, next| if next.1 > best.1 { next } else { best })?;
+            (!score.is_nan()).then_some(at as i64)
+        };
+        numbers.chunks(width).map(class).collect()
     }
-}
-
-fn numbers<T, const N: usize>(tensor: &Tensor, read: impl Fn([u8; N]) -> T) -> Vec<T> {
-    tensor.data().as_chunks::<N>().0.iter().map(|bytes| read(*bytes)).collect()
-}
-
-fn largest(scores: &[f64], width: usize) -> Vec<Option<i64>> {
-    let class = |row: &[f64]| {
-        let (at, score) =
-            row.iter().enumerate().reduce(|best, next| if next.1 > best.1 { next } else { best })?;
-        (!score.is_nan()).then_some(at as i64)
-    };
-    scores.chunks(width).map(class).collect()
-}
-
-/// One whole number in a row is its class; several are the scores of a quantised model.
-fn only(numbers: &[i64], width: usize) -> Vec<Option<i64>> {
-    if width == 1 {
-        return numbers.iter().copied().map(Some).collect();
-    }
-    let class = |row: &[i64]| (0..row.len()).rev().max_by_key(|&at| row[at]).map(|at| at as i64);
-    numbers.chunks(width).map(class).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use parm_protocol::{NamedTensor, TensorMetadata};
+    use parm_protocol::{NamedTensor, Tensor, TensorMetadata};
 
     use super::*;
 

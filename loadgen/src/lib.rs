@@ -12,7 +12,6 @@ pub mod inputs;
 pub mod live;
 pub mod outcome;
 pub mod pacer;
-pub mod prompt;
 pub mod recorder;
 pub mod report;
 pub mod requirement;

@@ -3,30 +3,28 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 
 use crate::chat::{Answer, Answers};
-use crate::failures::{Failure, Failures};
+use crate::failures::Failure;
 use crate::outcome::{Outcome, Tally};
-use crate::recorder::{Recorder, Sample, histogram, nanos};
+use crate::recorder::{Sample, Times};
 use crate::run::Run;
 
 /// A run, shared between the tasks that execute it and the threads that display it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Live {
     state: Mutex<State>,
     stopped: AtomicBool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
-    recorder: Recorder,
-    tally: Tally,
-    failures: Failures,
-    chats: Option<Answers>,
-    /// Since the last snapshot, counted or not.
-    window: Histogram<u64>,
+    run: Run,
+    /// The latencies of the run's samples.
+    counted: Times,
+    /// Those since the last snapshot, counted or not.
+    window: Times,
 }
 
 /// The end of one request.
@@ -66,19 +64,6 @@ pub struct Quantiles {
     pub p999: Option<Duration>,
 }
 
-impl Default for Live {
-    fn default() -> Self {
-        let state = State {
-            recorder: Recorder::new(0),
-            tally: Tally::default(),
-            failures: Failures::default(),
-            chats: None,
-            window: histogram(),
-        };
-        Self { state: Mutex::new(state), stopped: AtomicBool::new(false) }
-    }
-}
-
 impl Live {
     /// Ends the run early: no further request is sent, and the results so far are kept.
     pub fn stop(&self) {
@@ -93,58 +78,53 @@ impl Live {
     /// Returns the current state and starts a new window of recent requests.
     pub fn look(&self) -> Snapshot {
         let mut state = self.state.lock();
-        let recent = Quantiles::of(&state.window);
-        state.window.reset();
-        Snapshot { recent, counted: Quantiles::of(state.recorder.latencies()), tally: state.tally }
+        let recent = Quantiles::of(&std::mem::take(&mut state.window));
+        Snapshot { recent, counted: Quantiles::of(&state.counted), tally: state.run.tally }
     }
 
     pub(crate) fn expect(&self, samples: usize) {
-        self.state.lock().recorder = Recorder::new(samples);
+        self.state.lock().run.samples.reserve(samples);
     }
 
     pub(crate) fn record(&self, ended: Ended) {
         let mut state = self.state.lock();
-        state.window.saturating_record(nanos(ended.sample.latency));
+        state.window.record(ended.sample.latency);
         if !ended.counted {
             return;
         }
-        state.recorder.record(ended.sample);
-        state.tally.request(ended.sample.outcome);
+        state.counted.record(ended.sample.latency);
+        let run = &mut state.run;
+        run.samples.push(ended.sample);
+        run.tally.request(ended.sample.outcome);
         for (outcome, right) in ended.rows {
-            state.tally.row(outcome, right);
+            run.tally.row(outcome, right);
         }
         if let Some(answer) = ended.chat {
-            state.chats.get_or_insert_default().add(ended.sample.intended, answer);
+            run.chats.get_or_insert_default().add(ended.sample.intended, answer);
         }
         if let Some(failure) = ended.failure {
-            state.failures.add(&failure);
+            run.failures.add(&failure);
         }
     }
 
     pub(crate) fn recorded(&self) -> usize {
-        self.state.lock().recorder.len()
+        self.state.lock().run.samples.len()
     }
 
     /// Takes the records. What the caller counts is 0: the offered requests, the dropped ones, and the length.
     pub(crate) fn take(&self) -> Run {
-        let mut state = self.state.lock();
-        let recorder = std::mem::replace(&mut state.recorder, Recorder::new(0));
-        let (tally, failures) = (std::mem::take(&mut state.tally), std::mem::take(&mut state.failures));
-        let chats = state.chats.take().map(Answers::in_order);
-        drop(state);
-        let samples = recorder.in_order();
-        Run { samples, offered: 0, dropped: 0, tally, length: Duration::ZERO, failures, chats }
+        let mut run = std::mem::take(&mut self.state.lock().run);
+        run.samples.sort_by_key(|sample| sample.intended);
+        run.chats = run.chats.map(Answers::in_order);
+        run
     }
 }
 
 impl Quantiles {
-    fn of(histogram: &Histogram<u64>) -> Self {
-        let count = histogram.len();
+    fn of(times: &Times) -> Self {
+        let count = times.count();
         // One sample beyond a quantile is enough for a display; the report requires more.
-        let quantile = |share: f64| {
-            ((1.0 - share) * count as f64 >= 1.0)
-                .then(|| Duration::from_nanos(histogram.value_at_quantile(share)))
-        };
+        let quantile = |share: f64| ((1.0 - share) * count as f64 >= 1.0).then(|| times.quantile(share));
         Self { count, p50: quantile(0.5), p99: quantile(0.99), p999: quantile(0.999) }
     }
 }

@@ -180,11 +180,9 @@ mod tests {
         Run {
             samples: (0..count).map(sample).collect(),
             offered: count,
-            dropped: 0,
             tally,
             length: Duration::from_millis(count as u64),
-            failures: crate::failures::Failures::default(),
-            chats: None,
+            ..Run::default()
         }
     }
 

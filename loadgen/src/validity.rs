@@ -10,9 +10,6 @@ const LAG_SHARE: f64 = 0.02;
 const LAG: Duration = Duration::from_millis(1);
 /// Below this share of the offered requests the run is invalid.
 pub const ACHIEVED: f64 = 0.995;
-/// Above this share of failures the run is invalid, unless more are expected: most of its answers come from an unintended
-/// state.
-pub const FAILED: f64 = 0.01;
 
 /// The verdict on a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +20,8 @@ pub struct Verdict {
     pub lag_limit: Duration,
     /// Requests sent over requests offered.
     pub achieved: f64,
+    /// Requests that were sent.
+    pub sent: usize,
     /// Requests that were sent and failed.
     pub failed: usize,
     /// Why the run is invalid; empty when it is valid.
@@ -42,13 +41,8 @@ pub enum Fault {
     Empty,
 }
 
-/// Judges the samples of a run that offered `offered` requests, of which the share [`FAILED`] may fail.
-pub fn judge(samples: &[Sample], offered: usize) -> Verdict {
-    judge_allowing(FAILED, samples, offered)
-}
-
 /// Judges a run in which this share of the requests may fail.
-pub fn judge_allowing(failures: f64, samples: &[Sample], offered: usize) -> Verdict {
+pub fn judge(failures: f64, samples: &[Sample], offered: usize) -> Verdict {
     let seconds =
         |time: fn(&Sample) -> Duration| samples.iter().map(|sample| time(sample).as_secs_f64()).collect();
     let (mut lags, mut latencies): (Vec<f64>, Vec<f64>) = (seconds(|s| s.lag), seconds(|s| s.latency));
@@ -56,7 +50,7 @@ pub fn judge_allowing(failures: f64, samples: &[Sample], offered: usize) -> Verd
     if samples.is_empty() {
         faults.push(Fault::Empty);
         let zero = Duration::ZERO;
-        return Verdict { lag_p99: zero, lag_limit: zero, achieved: 0.0, failed: 0, faults };
+        return Verdict { lag_p99: zero, lag_limit: zero, achieved: 0.0, sent: 0, failed: 0, faults };
     }
     let count = |outcome| samples.iter().filter(|sample| sample.outcome == outcome).count();
     let (failed, sent) = (count(Outcome::Failed), samples.len() - count(Outcome::Dropped));
@@ -72,7 +66,7 @@ pub fn judge_allowing(failures: f64, samples: &[Sample], offered: usize) -> Verd
     if failed as f64 > failures * sent as f64 {
         faults.push(Fault::Failed);
     }
-    Verdict { lag_p99, lag_limit, achieved, failed, faults }
+    Verdict { lag_p99, lag_limit, achieved, sent, failed, faults }
 }
 
 #[cfg(test)]
@@ -93,16 +87,16 @@ mod tests {
 
     #[test]
     fn late_or_short_run_is_invalid_and_names_the_fault() {
-        assert_eq!(judge(&run(1000, Duration::from_micros(100)), 1000).faults, []);
-        assert_eq!(judge(&run(1000, Duration::from_millis(2)), 1000).faults, [Fault::Lag]);
-        assert_eq!(judge(&run(990, Duration::ZERO), 1000).faults, [Fault::Achieved]);
-        assert_eq!(judge(&[], 1000).faults, [Fault::Empty]);
+        assert_eq!(judge(0.01, &run(1000, Duration::from_micros(100)), 1000).faults, []);
+        assert_eq!(judge(0.01, &run(1000, Duration::from_millis(2)), 1000).faults, [Fault::Lag]);
+        assert_eq!(judge(0.01, &run(990, Duration::ZERO), 1000).faults, [Fault::Achieved]);
+        assert_eq!(judge(0.01, &[], 1000).faults, [Fault::Empty]);
         let mut dropped = run(1000, Duration::ZERO);
         dropped[..6].iter_mut().for_each(|sample| sample.outcome = Outcome::Dropped);
-        assert_eq!(judge(&dropped, 1000).faults, [Fault::Achieved], "dropped requests were not sent");
+        assert_eq!(judge(0.01, &dropped, 1000).faults, [Fault::Achieved], "dropped requests were not sent");
         let mut failing = run(1000, Duration::ZERO);
         failing[..20].iter_mut().for_each(|sample| sample.outcome = Outcome::Failed);
-        assert_eq!(judge(&failing, 1000).faults, [Fault::Failed]);
-        assert_eq!(judge_allowing(0.05, &failing, 1000).faults, []);
+        assert_eq!(judge(0.01, &failing, 1000).faults, [Fault::Failed]);
+        assert_eq!(judge(0.05, &failing, 1000).faults, []);
     }
 }

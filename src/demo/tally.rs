@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use parm_loadgen::outcome::Outcome;
-use parm_loadgen::recorder::{Recorder, Sample};
+use parm_loadgen::recorder::Times;
 use parm_loadgen::statistics::evidence;
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ const LEAST_SECONDS: usize = 10;
 
 /// The counts of one policy.
 pub struct Tally {
-    recorder: Recorder,
+    latencies: Times,
     counts: [Count; Outcome::ALL.len()],
     /// The longest latency of each second.
     slowest: Vec<Duration>,
@@ -66,7 +66,7 @@ pub struct Standing {
 impl Tally {
     pub fn new() -> Self {
         Self {
-            recorder: Recorder::new(0),
+            latencies: Times::default(),
             counts: [Count::default(); Outcome::ALL.len()],
             slowest: Vec::new(),
         }
@@ -74,7 +74,7 @@ impl Tally {
 
     /// Records the end of a query that was scheduled `since` the start.
     pub fn record(&mut self, since: Duration, latency: Duration, outcome: Outcome, right: bool) {
-        self.recorder.record(Sample { intended: since, latency, lag: Duration::ZERO, outcome });
+        self.latencies.record(latency);
         let count = &mut self.counts[outcome as usize];
         count.queries += 1;
         count.right += u64::from(right);
@@ -88,10 +88,10 @@ impl Tally {
     /// Returns the results so far.
     pub fn standing(&self, policy: &'static str, runs: u64, work: f64) -> Standing {
         let count = |outcome: Outcome| self.counts[outcome as usize];
-        let queries = self.recorder.len() as u64;
+        let queries = self.latencies.count();
         let quantile = |share| {
             let enough = queries >= evidence::needed(0, share, CONFIDENCE);
-            enough.then(|| self.recorder.quantile(share).as_secs_f64() * 1e3)
+            enough.then(|| self.latencies.quantile(share).as_secs_f64() * 1e3)
         };
         Standing {
             policy,

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use parm_backend::engine::{Options, by_name, choose};
-use parm_backend::try_file;
+use parm_backend::engine::{by_name, choose};
+use parm_backend::{EngineConfig, try_file};
 use parm_parity_models::repository::{Format, Repository};
 use parm_protocol::StableCode;
 
@@ -17,16 +17,16 @@ const HOW: &str = "run `pip install onnxruntime` in this program's or the active
                    backend.engine.onnxruntime: most models run two to five times as fast";
 
 pub(super) fn look(settings: &Settings) -> Option<Finding> {
-    let (wanted, options) = (&settings.backend.engine.name, settings.backend.engine.options());
+    let (wanted, options) = (&settings.backend.engine.name, &settings.backend.engine);
     let finding = |chosen| match chosen {
         Err(error) => Finding::fails(format!("engine: {error}"), "set backend.engine.name"),
-        Ok(("ort", about)) => match ratio(settings, &options) {
+        Ok(("ort", about)) => match ratio(settings, options) {
             Some((model, ratio)) => {
                 Finding::well(format!("engine: {about}: {ratio:.1} times as fast as tract on {model}"))
             }
             None => Finding::well(format!("engine: {about}")),
         },
-        Ok((_, about)) => match ratio(settings, &options) {
+        Ok((_, about)) => match ratio(settings, options) {
             Some((model, ratio)) if ratio > 1.1 => Finding::worth(
                 format!("engine: {about}: ONNX Runtime is {ratio:.1} times as fast on {model}"),
                 "set backend.engine.name to auto",
@@ -37,14 +37,14 @@ pub(super) fn look(settings: &Settings) -> Option<Finding> {
             None => Finding::worth(format!("engine: {about}"), HOW),
         },
     };
-    let chosen = || choose(wanted, &options).map(|chosen| (chosen.name, chosen.about));
+    let chosen = || choose(wanted, options).map(|chosen| (chosen.name, chosen.about));
     settings.embeds().then(|| finding(chosen()))
 }
 
 /// Checks that the engine loads and runs every model of the repository.
 pub(super) fn loads(settings: &Settings) -> Vec<Finding> {
-    let options = settings.backend.engine.options();
-    let engine = by_name(&settings.backend.engine.name, &options);
+    let options = &settings.backend.engine;
+    let engine = by_name(&options.name, options);
     let (Some(folder), Ok(engine)) = (&settings.backend.models, engine) else { return Vec::new() };
     let Ok(scan) = Repository::open(folder).and_then(|repository| repository.scan()) else {
         return Vec::new();
@@ -53,7 +53,7 @@ pub(super) fn loads(settings: &Settings) -> Vec<Finding> {
     let broken =
         latest.filter(|(_, version)| version.format == Format::Onnx).filter_map(|(name, version)| {
             let tried = without_panic_texts(|| match settings.backend.warm_up_runs {
-                0 => engine.load(&version.path, &options).map(drop),
+                0 => engine.load(&version.path, options).map(drop),
                 _ => try_file(&*engine, &version.path, &settings.backend),
             });
             let (error, code) = (tried.err()?, StableCode::ModelNotLoaded);
@@ -64,7 +64,7 @@ pub(super) fn loads(settings: &Settings) -> Vec<Finding> {
 }
 
 /// Returns the speed of ONNX Runtime relative to tract on the first model that runs on both; `None` without its library.
-fn ratio(settings: &Settings, options: &Options) -> Option<(String, f64)> {
+fn ratio(settings: &Settings, options: &EngineConfig) -> Option<(String, f64)> {
     choose("auto", options).ok().filter(|chosen| chosen.name == "ort")?;
     let scan = Repository::open(settings.backend.models.as_ref()?).ok()?.scan().ok()?;
     scan.models.values().find_map(|model| {

@@ -11,8 +11,8 @@ const MB: u64 = 1 << 20;
 /// Checks that ONNX Runtime and the card are there, if the configured device is one. Whether all libraries of CUDA are shows
 /// when a model is loaded.
 pub(super) fn device(settings: &Settings) -> Vec<Finding> {
-    let options = settings.backend.engine.options();
-    let Some(found) = settings.embeds().then(|| on_card(&options)).flatten() else { return Vec::new() };
+    let options = &settings.backend.engine;
+    let Some(found) = settings.embeds().then(|| on_card(options)).flatten() else { return Vec::new() };
     let device = &options.device;
     let (runtime, card) = match found {
         Ok(found) => found,

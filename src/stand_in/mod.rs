@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
-use parm_backend::engine::{Options, Signature, Texts};
+use parm_backend::EngineConfig;
+use parm_backend::engine::{Signature, Texts};
 use parm_parity_models::bundle::{Beside, Manifest, Meaning};
 use parm_parity_models::onnx::proto::DataLocation;
 use parm_parity_models::onnx::rewrite::Draft;
@@ -39,7 +40,7 @@ const FITTED: usize = 2000;
 pub fn main(flags: &StandInSearch) -> Result<(), Failure> {
     let original = Original::find(flags).map_err(Failure::Configuration)?;
     let folder = flags.runs.join(format!("{}-stand-in.{}", original.name, std::process::id()));
-    let workshop = Workshop::new(&flags.engine, Options::default(), &folder);
+    let workshop = Workshop::new(&flags.engine, EngineConfig::default(), &folder);
     let workshop = workshop.map_err(|error| Failure::Configuration(error.into()))?;
     let done = search(flags, &original, &workshop);
     workshop.clear();

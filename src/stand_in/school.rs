@@ -196,7 +196,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.onnx");
         std::fs::write(&path, model).unwrap();
-        let options = parm_backend::engine::Options::default();
+        let options = parm_backend::EngineConfig::default();
         let engine = parm_backend::engine::choose("tract", &options).unwrap().engine;
         engine.load(&path, &options).unwrap().run(std::slice::from_ref(rows)).unwrap()
     }

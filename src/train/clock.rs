@@ -7,7 +7,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use parm_backend::engine::{self, Options, choose};
+use parm_backend::EngineConfig;
+use parm_backend::engine::{self, choose};
 use parm_protocol::Tensor;
 use parm_training::matrix::Runs;
 
@@ -21,8 +22,10 @@ const FEWEST: usize = 11;
 /// Returns the share by the engine's name. An engine that cannot run a model is reported on stderr and left out.
 pub fn shares(runs: Runs<'_>) -> BTreeMap<String, f64> {
     // Without ONNX Runtime only the built-in engine is available.
-    let other =
-        choose("auto", &Options::default()).ok().map(|chosen| chosen.name).filter(|name| *name != "tract");
+    let other = choose("auto", &EngineConfig::default())
+        .ok()
+        .map(|chosen| chosen.name)
+        .filter(|name| *name != "tract");
     let measured = std::iter::once("tract").chain(other).filter_map(|engine| match measured(runs, engine) {
         Ok(share) => Some((engine.into(), share)),
         Err(error) => {
@@ -35,7 +38,7 @@ pub fn shares(runs: Runs<'_>) -> BTreeMap<String, f64> {
 
 fn measured(runs: Runs<'_>, engine: &str) -> anyhow::Result<f64> {
     let load = |what: &'static str, path: &Path| {
-        engine::by_name(engine, &Options::default())?.load(path, &Options::default()).context(what)
+        engine::by_name(engine, &EngineConfig::default())?.load(path, &EngineConfig::default()).context(what)
     };
     let (deployed, parity) =
         (load("the deployed model", runs.deployed)?, load("the parity model", runs.parity)?);

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 use bytes::Bytes;
-use parm_backend::engine::{Model, Options, by_name};
+use parm_backend::EngineConfig;
+use parm_backend::engine::{Model, by_name};
 use parm_protocol::{DataType, Tensor};
 use parm_training::data::{Parts, Samples};
 use parm_training::{Array, Error, Teacher};
@@ -25,8 +26,8 @@ pub struct BlackBox {
 impl BlackBox {
     /// Loads a model into the engine called `engine`.
     pub fn load(engine: &str, path: &Path) -> anyhow::Result<Self> {
-        let model = by_name(engine, &Options::default())?
-            .load(path, &Options::default())
+        let model = by_name(engine, &EngineConfig::default())?
+            .load(path, &EngineConfig::default())
             .context("the deployed model")?;
         Ok(Self::of(model))
     }

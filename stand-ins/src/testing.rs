@@ -1,6 +1,6 @@
 //! Test kit of the crate: an engine in a temporary folder, models and their answers.
 
-use parm_backend::engine::Options;
+use parm_backend::EngineConfig;
 use parm_parity_models::bundle::Meaning;
 use parm_parity_models::onnx::Model;
 use parm_parity_models::onnx::rewrite::Draft;
@@ -28,7 +28,7 @@ impl Progress for Alone {
 impl Stage {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let workshop = Workshop::new("tract", Options::default(), folder.path()).unwrap();
+        let workshop = Workshop::new("tract", EngineConfig::default(), folder.path()).unwrap();
         Self { workshop, _folder: folder }
     }
 

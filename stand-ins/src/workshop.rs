@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use parm_backend::engine::{self, Engine, Options};
+use parm_backend::EngineConfig;
+use parm_backend::engine::{self, Engine};
 use parm_protocol::{Shape, Tensor};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -44,7 +45,7 @@ pub trait Progress {
 pub struct Workshop {
     engine: Box<dyn Engine>,
     name: String,
-    options: Options,
+    config: EngineConfig,
     folder: PathBuf,
     /// Bytes that a row of the deployed model needs in a run.
     live: Cell<u64>,
@@ -86,12 +87,12 @@ impl Stored {
 
 impl Workshop {
     /// Opens the engine called `name`; creates the folder if needed and overwrites files in it.
-    pub fn new(name: &str, options: Options, folder: &Path) -> Result<Self, Error> {
+    pub fn new(name: &str, config: EngineConfig, folder: &Path) -> Result<Self, Error> {
         let failed = |error: std::io::Error| Error::Write { path: folder.into(), message: error.to_string() };
-        let chosen = engine::choose(name, &options)?;
+        let chosen = engine::choose(name, &config)?;
         fs::create_dir_all(folder).map_err(failed)?;
         let (engine, name, folder) = (chosen.engine, chosen.name.into(), folder.into());
-        Ok(Self { engine, name, options, folder, live: Cell::default(), stored: Cell::default() })
+        Ok(Self { engine, name, config, folder, live: Cell::default(), stored: Cell::default() })
     }
 
     /// Bounds the rows of later runs by the bytes that a row of the deployed model needs.
@@ -120,7 +121,7 @@ impl Workshop {
 
     /// The clock for run times.
     pub(crate) fn clock(&self) -> Clock {
-        let is_own_thread = self.options.threads.get() == 1 && self.options.device == "cpu";
+        let is_own_thread = self.config.threads.get() == 1 && self.config.device == "cpu";
         if is_own_thread { Clock::Processor } else { Clock::Wall(Instant::now()) }
     }
 
@@ -151,14 +152,14 @@ impl Workshop {
 
     /// Loads a file.
     pub fn open(&self, path: &Path) -> Result<Runner, Error> {
-        let model = engine::guarded(|| self.engine.load(path, &self.options))?;
+        let model = engine::guarded(|| self.engine.load(path, &self.config))?;
         Ok(Runner { model, together: self.together(TOGETHER, ARENA) })
     }
 
     /// Loads a deployed model. One whose answers depend on the engine's graph optimisation, or on the engine, is an error.
     pub fn open_deployed(&self, path: &Path) -> Result<Runner, Error> {
         let mut runner = self.open(path)?;
-        engine::compare(&*self.engine, &mut *runner.model, path, &self.options)?;
+        engine::compare(&*self.engine, &mut *runner.model, path, &self.config)?;
         Ok(runner)
     }
 

@@ -4,40 +4,26 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use bytes::{BufMut, Bytes, BytesMut};
+use parm_parity_models::onnx;
+use parm_parity_models::onnx::proto::TensorProto;
 use parm_protocol::{DataType, Shape, Tensor};
 use prost::Message;
-use tract_onnx::pb::TensorProto;
-use tract_onnx::pb::tensor_proto::DataType as Stored;
 
-/// ONNX's element types and the protocol's.
-pub(crate) const DATATYPES: [(Stored, DataType); 14] = [
-    (Stored::Bool, DataType::Bool),
-    (Stored::Uint8, DataType::Uint8),
-    (Stored::Uint16, DataType::Uint16),
-    (Stored::Uint32, DataType::Uint32),
-    (Stored::Uint64, DataType::Uint64),
-    (Stored::Int8, DataType::Int8),
-    (Stored::Int16, DataType::Int16),
-    (Stored::Int32, DataType::Int32),
-    (Stored::Int64, DataType::Int64),
-    (Stored::Float16, DataType::Fp16),
-    (Stored::Bfloat16, DataType::Bf16),
-    (Stored::Float, DataType::Fp32),
-    (Stored::Double, DataType::Fp64),
-    (Stored::String, DataType::Bytes),
-];
+/// The protocol's type of an element type of ONNX.
+pub(crate) fn datatype(stored: i32) -> Option<DataType> {
+    onnx::DataType::try_from(stored).ok()?.to_protocol()
+}
 
 /// Reads a tensor.
 pub(crate) fn read(path: &Path) -> Result<Tensor> {
     let bytes = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
     let proto = TensorProto::decode(&*bytes).with_context(|| format!("decoding {}", path.display()))?;
-    let known = DATATYPES.into_iter().find(|(stored, _)| *stored as i32 == proto.data_type);
-    let Some((_, datatype)) = known else {
+    let Some(datatype) = datatype(proto.data_type) else {
         bail!("{} has elements of type {}, which the protocol lacks", path.display(), proto.data_type);
     };
     let shape: Shape = proto.dims.iter().map(|&dim| dim as usize).collect();
-    let data =
-        if proto.raw_data.is_empty() { typed(&proto, datatype) } else { proto.raw_data.clone().into() };
+    let raw = proto.raw_data.clone().filter(|raw| !raw.is_empty());
+    let data = raw.unwrap_or_else(|| typed(&proto, datatype));
     Ok(Tensor::new(datatype, shape, data)?)
 }
 

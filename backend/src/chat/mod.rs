@@ -2,35 +2,37 @@
 //!
 //! Experiments on first tokens need many replicas with known times on a small machine. [`Chat`] generates no text with a
 //! model: `replica` runs the iterations of [`parm_workload::chat`] on a thread, and each stream gets its words when its
-//! iteration ends. Answers are a pure function of the request, so that every replica gives the same bytes.
+//! iteration ends. Answers are a pure function of the request (`generation`), so that every replica gives the same bytes.
 //!
-//! A worker serves it as a [`Guest`] next to the Open Inference Protocol, on the same addresses. Reading order: `request`
-//! parses, `replica` gives tokens, `answer` shapes them, `stream` sends them as they appear, `problem` shapes errors.
+//! A worker serves it as a [`Guest`] next to the Open Inference Protocol, on the same addresses.
 
-mod answer;
-mod config;
-mod metrics;
-mod problem;
+mod generation;
 mod replica;
-mod request;
-mod stream;
 
+use std::convert::Infallible;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use futures::{StreamExt, stream};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::{Response, StatusCode};
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
+use parm_durations::{Real, Whole};
 use parm_protocol::Error as Refusal;
 use parm_transport::keys::{Access, Method, Route};
-use parm_transport::server::{Guest, GuestBody, GuestFuture};
+use parm_transport::server::{self, Guest, GuestBody, GuestFuture};
+use parm_workload::chat::Costs;
 use prometheus::Registry;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
-pub use config::Config;
-use problem::Problem;
-use replica::Replica;
-use request::Generation;
+use generation::{Generation, models};
+use replica::{QUEUE, Replica, Stay};
 
 use crate::{Error, Faults};
 
@@ -44,6 +46,45 @@ pub static ROUTES: &[Route] = &[
 /// The number of the replica in fault plans.
 const INSTANCE: usize = 0;
 
+/// An emulated server of a language model, for experiments: OpenAI's chats on `server.http`, with made-up words.
+///
+/// An iteration takes `iteration_ms`, plus `stream_ms` for each stream that gets a token, plus `prompt_token_ms` for each
+/// token of a prompt that it reads.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Name of the emulated model. Default: none, the routes are off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Time of an iteration. Default 18.
+    #[serde(with = "Real::<0, 60_000>")]
+    pub iteration_ms: f64,
+    /// Time that each decoding stream adds to an iteration. Default 0.3.
+    #[serde(with = "Real::<0, 60_000>")]
+    pub stream_ms: f64,
+    /// Time that each token of a prompt adds to the iteration that reads it. Default 0.1.
+    #[serde(with = "Real::<0, 60_000>")]
+    pub prompt_token_ms: f64,
+    /// Most streams at a time. Default 256.
+    #[serde(with = "Whole::<1, 65_536>")]
+    pub streams: NonZeroUsize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let Costs { base_ms: iteration_ms, stream_ms, prompt_token_ms, .. } = Costs::default();
+        let streams = const { NonZeroUsize::new(256).unwrap() };
+        Self { model: None, iteration_ms, stream_ms, prompt_token_ms, streams }
+    }
+}
+
+impl Config {
+    fn costs(&self) -> Costs {
+        let Self { iteration_ms: base_ms, stream_ms, prompt_token_ms, .. } = *self;
+        Costs { base_ms, stream_ms, prompt_token_ms, streams: self.streams.get(), ..Costs::default() }
+    }
+}
+
 /// An emulated chat server. Cheap to clone.
 #[derive(Clone)]
 pub struct Chat {
@@ -56,13 +97,6 @@ struct Inner {
     faults: Option<Arc<Faults>>,
     /// Requests so far: their numbers name the draws of faults.
     requests: AtomicU64,
-}
-
-/// The faults of one request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RequestFaults {
-    pub(crate) fails: bool,
-    pub(crate) wrong: bool,
 }
 
 impl Chat {
@@ -98,8 +132,8 @@ impl Inner {
     ) -> Result<Response<GuestBody>, Problem> {
         let body = body.map_err(|error| Problem::of(&error))?;
         match head.uri.path() {
-            "/health" => Ok(answer::json(StatusCode::OK, &json!({}))),
-            "/v1/models" => Ok(answer::json(StatusCode::OK, &answer::models(&self.model))),
+            "/health" => Ok(document(StatusCode::OK, &json!({}))),
+            "/v1/models" => Ok(document(StatusCode::OK, &models(&self.model))),
             // The server calls only for routes of the table.
             _ => self.generate(Generation::parse(&body, &self.model)?).await,
         }
@@ -108,21 +142,117 @@ impl Inner {
     async fn generate(&self, mut request: Generation) -> Result<Response<GuestBody>, Problem> {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         let faults = self.faults.as_deref();
-        let faults = faults.map_or_else(RequestFaults::default, |it| it.of_request(INSTANCE, number));
-        if faults.fails {
-            return Err(Problem::failed(StatusCode::INTERNAL_SERVER_ERROR, "an injected fault"));
+        let (fails, wrong) = faults.map_or((false, false), |faults| faults.of_request(INSTANCE, number));
+        if fails {
+            return Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "an injected fault"));
         }
-        if faults.wrong {
+        if wrong {
             request.seed = !request.seed;
         }
         let mut stay = self.replica.enter(request.tokens).ok_or_else(|| {
-            let problem = format!("{} requests wait already: send fewer at a time", replica::QUEUE);
-            Problem::failed(StatusCode::SERVICE_UNAVAILABLE, problem)
+            let problem = format!("{QUEUE} requests wait already: send fewer at a time");
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, problem)
         })?;
         if request.streams {
-            return Ok(stream::response(request, stay));
+            return Ok(events(request, stay));
         }
         stay.ends().await.ok_or_else(Problem::gone)?;
-        Ok(answer::json(StatusCode::OK, &request.whole()))
+        Ok(document(StatusCode::OK, &request.whole()))
+    }
+}
+
+/// A response with this document.
+fn document(status: StatusCode, document: &Value) -> Response<GuestBody> {
+    let mut response = Response::new(Full::new(Bytes::from(document.to_string())).boxed_unsync());
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// The response with an event for each token, as it appears. Dropping its body frees the place in the batch.
+fn events(request: Generation, stay: Stay) -> Response<GuestBody> {
+    // The tokens that were sent; `None` before the first event.
+    let begun = Some((request, stay, None::<u32>));
+    let frames = stream::unfold(begun, |state| async move {
+        let (request, mut stay, sent) = state?;
+        let mut bytes = String::new();
+        let Some(sent) = sent else {
+            event(&mut bytes, &request.opening());
+            return Some((bytes, Some((request, stay, Some(0)))));
+        };
+        let Some(progress) = stay.beyond(sent).await else {
+            event(&mut bytes, &Problem::gone().to_json());
+            return Some((bytes, None));
+        };
+        (sent..progress.tokens).for_each(|number| event(&mut bytes, &request.token(number)));
+        if !progress.done {
+            return Some((bytes, Some((request, stay, Some(progress.tokens)))));
+        }
+        request.closing().iter().for_each(|document| event(&mut bytes, document));
+        bytes.push_str("data: [DONE]\n\n");
+        Some((bytes, None))
+    });
+    let frames = frames.map(|bytes| Ok::<_, Infallible>(Frame::data(Bytes::from(bytes))));
+    let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+}
+
+fn event(events: &mut String, document: &Value) {
+    events.push_str(&format!("data: {document}\n\n"));
+}
+
+/// A rejected request, in the shape of OpenAI's API.
+#[derive(Debug)]
+struct Problem {
+    status: StatusCode,
+    headers: Box<HeaderMap>,
+    message: String,
+}
+
+impl Problem {
+    fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self { status, headers: Box::default(), message: message.into() }
+    }
+
+    /// The replica ended.
+    fn gone() -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "the server is shutting down")
+    }
+
+    /// An error of the server that the request never reached.
+    fn of(error: &Refusal) -> Self {
+        if let Refusal::Unimplemented { what } = error {
+            return Self::new(StatusCode::METHOD_NOT_ALLOWED, format!("{what} is not supported"));
+        }
+        let (status, headers) = server::refusal(error);
+        Self { headers: Box::new(headers), ..Self::new(status, error.to_string()) }
+    }
+
+    fn to_json(&self) -> Value {
+        let kind = if self.status.is_server_error() { "server_error" } else { "invalid_request_error" };
+        json!({ "error": { "message": self.message, "type": kind, "param": null, "code": null } })
+    }
+
+    fn into_response(self) -> Response<GuestBody> {
+        let mut response = document(self.status, &self.to_json());
+        response.headers_mut().extend(*self.headers);
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_costs_are_those_of_the_model() {
+        assert_eq!(Config::default().costs(), Costs::default());
+        assert_eq!(toml::from_str::<Config>("").unwrap(), Config::default());
+        for bad in ["chunk = 9", "iteration_ms = -1", "streams = 0", "modle = 'm'"] {
+            assert!(toml::from_str::<Config>(bad).is_err(), "{bad}");
+        }
     }
 }

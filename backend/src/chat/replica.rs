@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use parm_workload::chat::{Advance, Batch, Costs, Tokens};
-use prometheus::Registry;
+use prometheus::{IntCounter, IntGauge, Registry};
 use tokio::sync::watch;
 
 use super::INSTANCE;
-use super::metrics::ChatMetrics;
 use crate::{Error, Faults, pause};
 
 /// The replica. Dropping it ends the thread after its iteration, and the streams with it.
@@ -63,6 +62,34 @@ pub(super) struct Stay {
     floor: Arc<Floor>,
     number: u64,
     progress: watch::Receiver<Progress>,
+}
+
+struct ChatMetrics {
+    running: IntGauge,
+    waiting: IntGauge,
+    output_tokens: IntCounter,
+}
+
+impl ChatMetrics {
+    fn register(registry: &Registry) -> Result<Self, Error> {
+        let all = || {
+            let gauge = |name: &str, what: &str| {
+                let gauge = IntGauge::new(name, what)?;
+                registry.register(Box::new(gauge.clone()))?;
+                Ok::<_, prometheus::Error>(gauge)
+            };
+            let tokens = "Tokens that the emulated chat server gave";
+            let output_tokens = IntCounter::new("parm_chat_output_tokens_total", tokens)?;
+            registry.register(Box::new(output_tokens.clone()))?;
+            let waiting = "Requests that wait for a stream of the emulated chat server";
+            Ok(Self {
+                running: gauge("parm_chat_running", "Streams of the emulated chat server")?,
+                waiting: gauge("parm_chat_waiting", waiting)?,
+                output_tokens,
+            })
+        };
+        all().map_err(|error: prometheus::Error| Error::Metrics { message: error.to_string() })
+    }
 }
 
 impl Replica {

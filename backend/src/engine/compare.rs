@@ -10,24 +10,22 @@
 //! *Cold start.* Rows that the model rejects, models that draw random numbers and files that take too long or too much
 //! memory to load twice are not compared.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use half::{bf16, f16};
 use parm_parity_models::onnx::{Limits, Model as File};
-use parm_protocol::{DataType, Shape, Tensor};
-use parm_workload::Random;
+use parm_protocol::Tensor;
 
-use super::{Declared, Engine, Model, Options, Signature, guarded};
-use crate::Error;
+use super::trial::{Draw, distance, drawn};
+use super::{Declared, Engine, Model, guarded};
+use crate::{EngineConfig, Error};
 
 /// Rows to compare.
 const ROWS: u64 = 3;
 /// Sizes for dynamic dimensions other than the batch, in the order in which they are tried.
 const SIZES: [usize; 2] = [8, 1];
-/// Most elements of an input with open dimensions of more than one: a file may declare many of them.
-const MOST_OPEN: usize = 1 << 22;
 /// Largest file that is loaded twice.
 const MOST_BYTES: u64 = 512 << 20;
 /// After this time no further row is compared.
@@ -42,14 +40,14 @@ pub fn compare(
     engine: &dyn Engine,
     model: &mut dyn Model,
     path: &Path,
-    options: &Options,
+    config: &EngineConfig,
 ) -> Result<(), Error> {
     if fs::metadata(path).is_ok_and(|file| file.len() > MOST_BYTES) {
         return Ok(());
     }
     let allowed = if has_8_bits(path) { ROUNDING_OF_8_BITS } else { ROUNDING };
-    for (name, other) in engine.references(options) {
-        let reference = guarded(|| other.load(path, options));
+    for (name, other) in engine.references(config) {
+        let reference = guarded(|| other.load(path, config));
         let Ok(mut reference) = reference.inspect_err(|error| tracing::debug!(name, %error, "not compared"))
         else {
             continue;
@@ -68,7 +66,7 @@ fn difference(model: &mut dyn Model, reference: &mut dyn Model, allowed: f64) ->
     for size in SIZES {
         let (mut compared, mut different) = (0, Vec::new());
         for row in 0..ROWS {
-            let Ok(inputs) = made_up(&signature, size, row) else { break };
+            let Some(inputs) = drawn(&signature, 1, size, (Draw::Usual, row)) else { break };
             let Ok(expected) = guarded(|| reference.run(&inputs)) else { break };
             let answer = match guarded(|| model.run(&inputs)) {
                 Ok(answer) => answer,
@@ -109,106 +107,16 @@ fn farthest(
     apart.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, apart)| *apart > allowed)
 }
 
-/// The distance of two tensors as a share of their size; of tensors without floats, the share of different elements.
-fn distance(a: &Tensor, b: &Tensor) -> f64 {
-    if a.shape() != b.shape() || a.datatype() != b.datatype() {
-        return f64::INFINITY;
-    }
-    let (Some(x), Some(y)) = (floats(a), floats(b)) else {
-        let each = a.data().len() / a.len().max(1);
-        let pairs = a.data().chunks(each.max(1)).zip(b.data().chunks(each.max(1)));
-        return pairs.filter(|(a, b)| a != b).count() as f64 / a.len().max(1) as f64;
-    };
-    let (mut apart, mut sizes) = (0.0, [1e-12; 2]);
-    for (x, y) in x.into_iter().zip(y) {
-        if x == y || (x.is_nan() && y.is_nan()) {
-            sizes = if x.is_finite() { [sizes[0] + x * x, sizes[1] + y * y] } else { sizes };
-            continue;
-        }
-        apart += (x - y).powi(2);
-        sizes = [sizes[0] + x * x, sizes[1] + y * y];
-    }
-    let apart = (apart / sizes[0].max(sizes[1])).sqrt();
-    if apart.is_finite() { apart } else { f64::INFINITY }
-}
-
-fn floats(tensor: &Tensor) -> Option<Vec<f64>> {
-    let two = || tensor.data().as_chunks::<2>().0.iter().copied();
-    Some(match tensor.datatype() {
-        DataType::Fp32 => tensor.as_f32().ok()?.iter().map(|&value| f64::from(value)).collect(),
-        DataType::Fp64 => tensor.data().as_chunks::<8>().0.iter().map(|b| f64::from_le_bytes(*b)).collect(),
-        DataType::Fp16 => two().map(|bytes| f16::from_le_bytes(bytes).to_f64()).collect(),
-        DataType::Bf16 => two().map(|bytes| bf16::from_le_bytes(bytes).to_f64()).collect(),
-        _ => return None,
-    })
-}
-
-/// A row of made-up inputs: floats around zero, any bytes, and small whole numbers, which are valid tokens, masks and
-/// lengths.
-fn made_up(signature: &Signature, size: usize, row: u64) -> Result<Vec<Tensor>, Error> {
-    // Rejects inputs that are too large.
-    signature.blank(1)?;
-    let made = signature.inputs.iter().enumerate().map(|(at, declared)| {
-        let dims = declared.shape.iter().enumerate().map(|(axis, &dim)| match usize::try_from(dim) {
-            Ok(dim) => dim,
-            Err(_) if axis == 0 => 1,
-            Err(_) => size,
-        });
-        let shape: Shape = dims.collect();
-        let count = shape.iter().fold(1usize, |product, &dim| product.saturating_mul(dim));
-        if size > 1 && count > MOST_OPEN {
-            return Err(Error::Run {
-                message: format!("input '{}' has too many open dimensions", declared.name),
-            });
-        }
-        let mut draw = Random::of(row, [at as u64]);
-        let data: Vec<u8> = match declared.datatype {
-            DataType::Fp32 => (0..count).flat_map(|_| (draw.normal() as f32).to_le_bytes()).collect(),
-            DataType::Fp64 => (0..count).flat_map(|_| draw.normal().to_le_bytes()).collect(),
-            DataType::Fp16 => (0..count).flat_map(|_| f16::from_f64(draw.normal()).to_le_bytes()).collect(),
-            DataType::Bf16 => (0..count).flat_map(|_| bf16::from_f64(draw.normal()).to_le_bytes()).collect(),
-            DataType::Uint8 | DataType::Int8 => (0..count).map(|_| draw.below(256) as u8).collect(),
-            DataType::Bool => vec![1; count],
-            DataType::Bytes => vec![0; 4 * count],
-            whole => {
-                let size = whole.size().unwrap_or(4);
-                let number = |_| (1 + draw.below(2)).to_le_bytes().into_iter().take(size);
-                (0..count).flat_map(number).collect()
-            }
-        };
-        Tensor::new(declared.datatype, shape, data.into())
-            .map_err(|error| Error::Run { message: error.to_string() })
-    });
-    made.collect()
-}
-
 /// Whether a graph has 8-bit values. One that cannot be read is compared strictly.
 fn has_8_bits(path: &Path) -> bool {
-    has_operator(path, |op| {
-        op.contains("QuantizeLinear") || op.contains("Integer") || op.starts_with("QLinear")
-    })
+    let is_one =
+        |op: &String| op.contains("QuantizeLinear") || op.contains("Integer") || op.starts_with("QLinear");
+    operators(path).iter().any(is_one)
 }
 
-/// Whether the file's main graph has such an operator; not if it cannot be read.
-pub(super) fn has_operator(path: &Path, is_one: impl Fn(&str) -> bool) -> bool {
-    let Ok(file) = File::open(path, &Limits::default()) else { return false };
-    let mut nodes = file.proto().graph.iter().flat_map(|graph| &graph.node);
-    nodes.any(|node| is_one(&node.op_type))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn input_with_many_open_dimensions_is_not_made_up() {
-        let rank = |rank| {
-            let x = Declared { name: "x".into(), datatype: DataType::Uint8, shape: vec![-1; rank] };
-            Signature { inputs: vec![x], outputs: vec![] }
-        };
-        // Twelve would take eight gigabytes.
-        assert!(made_up(&rank(9), 8, 0).is_err());
-        assert_eq!(made_up(&rank(12), 1, 0).unwrap()[0].len(), 1);
-        assert_eq!(made_up(&rank(3), 8, 0).unwrap()[0].shape(), [1, 8, 8]);
-    }
+/// The operators of the file's main graph; none if it cannot be read.
+pub(super) fn operators(path: &Path) -> BTreeSet<String> {
+    let Ok(file) = File::open(path, &Limits::default()) else { return BTreeSet::new() };
+    let nodes = file.proto().graph.iter().flat_map(|graph| &graph.node);
+    nodes.map(|node| node.op_type.clone()).collect()
 }

@@ -4,6 +4,7 @@
 //! with `i mod outputs = j`. A linear model is its own parity model under every linear code, so a reconstruction that
 //! differs from the answer shows a bug in the serving path, not an error of training.
 
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -15,8 +16,8 @@ use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{Declared, Engine, Model, Options, Signature};
-use crate::{Error, pause};
+use super::{Declared, Engine, Model, Signature};
+use crate::{EngineConfig, Error, pause};
 
 /// An emulated model, as in `model.toml`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -28,7 +29,7 @@ pub struct Spec {
     pub input: Vec<usize>,
     /// Values of a row of the FP32 output `output`. Default 10.
     #[serde(with = "Whole::<1, 65_536>")]
-    pub outputs: std::num::NonZeroUsize,
+    pub outputs: NonZeroUsize,
     /// Time of a run, at most a minute, as a distribution of experiment files. Default: constant, 5.
     #[serde(deserialize_with = "service_time")]
     #[schemars(schema_with = "any_distribution")]
@@ -72,9 +73,6 @@ fn any_distribution(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({ "type": "object" })
 }
 
-/// The engine for `model.toml`.
-pub struct Emulated;
-
 struct Emulation {
     spec: Spec,
     signature: Signature,
@@ -86,7 +84,7 @@ impl Default for Spec {
     fn default() -> Self {
         Self {
             input: vec![784],
-            outputs: const { std::num::NonZeroUsize::new(10).unwrap() },
+            outputs: const { NonZeroUsize::new(10).unwrap() },
             time_ms: Distribution::Constant { value: 5.0 },
             per_row_ms: 0.0,
             seed: 0,
@@ -95,24 +93,24 @@ impl Default for Spec {
 }
 
 impl Spec {
-    /// Creates the model.
-    pub fn model(self) -> Result<Box<dyn Model>, Error> {
-        self.time_ms.check()?;
-        Distribution::Constant { value: self.per_row_ms }.check()?;
-        Ok(Box::new(Emulation::new(self, 0)))
+    /// Reads `model.toml`.
+    pub(crate) fn read(path: &Path) -> Result<Self, Error> {
+        let refused = |message: String| Error::Emulated { path: path.into(), message };
+        let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
+        toml::from_str(&text).map_err(|error| refused(error.to_string()))
     }
 }
 
-impl Engine for Emulated {
+/// The engine of this model alone, whatever the path.
+impl Engine for Spec {
     fn platform(&self) -> &'static str {
         "parm_emulated"
     }
 
-    fn load(&self, path: &Path, _: &Options) -> Result<Box<dyn Model>, Error> {
-        let refused = |message: String| Error::Emulated { path: path.into(), message };
-        let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
-        let spec: Spec = toml::from_str(&text).map_err(|error| refused(error.to_string()))?;
-        spec.model()
+    fn load(&self, _: &Path, _: &EngineConfig) -> Result<Box<dyn Model>, Error> {
+        self.time_ms.check()?;
+        Distribution::Constant { value: self.per_row_ms }.check()?;
+        Ok(Box::new(Emulation::new(self.clone(), 0)))
     }
 }
 
@@ -139,10 +137,6 @@ impl Model for Emulation {
         &self.signature
     }
 
-    fn declares_rows(&self) -> bool {
-        true
-    }
-
     fn is_steady(&self) -> bool {
         matches!(self.spec.time_ms, Distribution::Constant { .. })
     }
@@ -152,9 +146,8 @@ impl Model for Emulation {
         let [input] = inputs else {
             return Err(Error::Run { message: format!("{} inputs given, expected 1", inputs.len()) });
         };
-        let refused = |error: parm_protocol::Error| Error::Run { message: error.to_string() };
         let (rows, outputs) = (input.rows(), self.spec.outputs.get());
-        let values = input.as_f32().map_err(refused)?;
+        let values = input.as_f32()?;
         let mut folded = vec![0f32; rows * outputs];
         let row = values.len() / rows.max(1);
         for (input, output) in values.chunks_exact(row.max(1)).zip(folded.chunks_exact_mut(outputs)) {
@@ -162,7 +155,7 @@ impl Model for Emulation {
                 output.iter_mut().zip(part).for_each(|(sum, value)| *sum += value);
             }
         }
-        let answer = Tensor::from_f32([rows, outputs].as_slice(), &folded).map_err(refused)?;
+        let answer = Tensor::from_f32([rows, outputs].as_slice(), &folded)?;
         pause::until(started + self.service_time(rows));
         Ok(vec![answer])
     }
@@ -182,15 +175,19 @@ mod tests {
         model.run(&[input]).unwrap()[0].as_f32().unwrap().into_owned()
     }
 
+    fn model(spec: Spec) -> Box<dyn Model> {
+        spec.load(Path::new(""), &EngineConfig::default()).unwrap()
+    }
+
     fn spec() -> Spec {
-        let outputs = std::num::NonZeroUsize::new(2).unwrap();
+        let outputs = NonZeroUsize::new(2).unwrap();
         let time_ms = Distribution::Constant { value: 0.0 };
         Spec { input: vec![3], outputs, time_ms, ..Spec::default() }
     }
 
     #[test]
     fn answer_is_linear_in_the_query() {
-        let mut model = spec().model().unwrap();
+        let mut model = model(spec());
         assert_eq!(run(&mut *model, &[1., 2., 4., 10., 20., 40.], 2), [5., 2., 50., 20.]);
         let sum = run(&mut *model, &[11., 22., 44.], 1);
         assert_eq!(sum, [55., 22.]);
@@ -208,7 +205,7 @@ mod tests {
     #[test]
     fn run_takes_at_least_its_service_time() {
         let time_ms = Distribution::Constant { value: 2.0 };
-        let mut model = Spec { time_ms, per_row_ms: 1.0, ..spec() }.model().unwrap();
+        let mut model = model(Spec { time_ms, per_row_ms: 1.0, ..spec() });
         let started = Instant::now();
         run(&mut *model, &[0.; 9], 3);
         assert!(started.elapsed() >= Duration::from_millis(4));
@@ -219,7 +216,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.toml");
         std::fs::write(&path, "time_m = 3").unwrap();
-        let error = Emulated.load(&path, &Options::default()).err().unwrap();
+        let error = Spec::read(&path).unwrap_err();
         assert!(error.to_string().contains("`time_m`"), "{error}");
     }
 }

@@ -24,6 +24,16 @@ pub(crate) fn listed(model: Box<dyn Model>, sizes: &Arc<[usize]>) -> Box<dyn Mod
     if sizes.is_empty() { model } else { Box::new(Listed { model, sizes: sizes.clone() }) }
 }
 
+/// Tensors of several runs, stacked one by one.
+pub(crate) fn joined(parts: &[impl AsRef<[Tensor]>]) -> Result<Vec<Tensor>, parm_protocol::Error> {
+    let count = parts.first().map_or(0, |part| part.as_ref().len());
+    let joined = |at: usize| {
+        let rows: Vec<Tensor> = parts.iter().filter_map(|part| part.as_ref().get(at).cloned()).collect();
+        Tensor::concat_rows(&rows)
+    };
+    (0..count).map(joined).collect()
+}
+
 impl Listed {
     fn largest(&self) -> usize {
         self.sizes.last().copied().unwrap_or(usize::MAX)
@@ -45,17 +55,13 @@ impl Listed {
             let copies = std::iter::repeat_n(last, size - rows);
             Tensor::concat_rows(&std::iter::once(input.clone()).chain(copies).collect::<Vec<_>>())
         };
-        let padded = inputs.iter().map(padded).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+        let padded = inputs.iter().map(padded).collect::<Result<Vec<_>, _>>()?;
         let outputs = self.model.run(&padded)?;
         if let Some(odd) = outputs.iter().find(|output| output.rows() != size) {
             return Err(Error::Run { message: format!("{size} rows given, {} returned", odd.rows()) });
         }
-        outputs.iter().map(|output| output.slice_rows(0, rows)).collect::<Result<_, _>>().map_err(failed)
+        Ok(outputs.iter().map(|output| output.slice_rows(0, rows)).collect::<Result<_, _>>()?)
     }
-}
-
-fn failed(error: parm_protocol::Error) -> Error {
-    Error::Run { message: error.to_string() }
 }
 
 impl Model for Listed {
@@ -72,23 +78,10 @@ impl Model for Listed {
         for start in (0..rows).step_by(self.largest()) {
             let count = (rows - start).min(self.largest());
             let part = inputs.iter().map(|input| input.slice_rows(start, count));
-            let part = part.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+            let part = part.collect::<Result<Vec<_>, _>>()?;
             parts.push(self.run_part(&part, count)?);
         }
-        let outputs = parts.first().map_or(0, Vec::len);
-        let joined = |at: usize| {
-            let rows: Vec<Tensor> = parts.iter().filter_map(|part| part.get(at).cloned()).collect();
-            Tensor::concat_rows(&rows).map_err(failed)
-        };
-        (0..outputs).map(joined).collect()
-    }
-
-    fn most_rows(&self) -> usize {
-        self.model.most_rows()
-    }
-
-    fn declares_rows(&self) -> bool {
-        self.model.declares_rows()
+        Ok(joined(&parts)?)
     }
 
     fn token_ids(&self) -> Option<&TokenIds> {

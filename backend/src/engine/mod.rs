@@ -4,36 +4,33 @@
 //! code stays on the other side of the instance's queue. The types of a runtime stay in its file. A new engine is one
 //! file here and one arm of `choose`.
 
-mod card;
 mod compare;
-mod device;
+mod cuda;
 mod emulated;
-mod guard;
 mod listed;
 mod ort;
 mod signature;
 mod strings;
 mod text;
 mod tract;
-mod variables;
+pub(crate) mod trial;
 
-use std::num::NonZeroUsize;
+use std::ffi::OsString;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use parm_protocol::texts::TokenIds;
 use parm_protocol::{Shape, Tensor};
 
-pub use card::{Card, Cards};
 pub use compare::compare;
-pub use device::Device;
-pub use emulated::{Emulated, Spec};
-pub use guard::guarded;
-pub(crate) use listed::listed;
+pub use cuda::{Card, Cards, Device};
+pub use emulated::Spec;
+pub(crate) use listed::{joined, listed};
 pub use signature::{Declared, Signature};
 pub use strings::texts_of;
 pub use text::Texts;
 
-use crate::Error;
+use crate::{EngineConfig, Error};
 
 /// The reason against an output that is a map or a sequence, which exporters of classifiers make by default.
 const NOT_A_TENSOR: &str = "map or sequence (from skl2onnx: export the model with options={'zipmap': False}, \
@@ -51,7 +48,7 @@ pub trait Engine: Send + Sync {
     fn platform(&self) -> &'static str;
 
     /// Loads a model and prepares it to run.
-    fn load(&self, path: &Path, options: &Options) -> Result<Box<dyn Model>, Error>;
+    fn load(&self, path: &Path, config: &EngineConfig) -> Result<Box<dyn Model>, Error>;
 
     /// Whether the instances of a model share its weights.
     fn shares_weights(&self) -> bool {
@@ -64,7 +61,7 @@ pub trait Engine: Send + Sync {
     }
 
     /// Other ways to run the same file, by name. Their answers must be this engine's but for rounding.
-    fn references(&self, _options: &Options) -> Vec<(&'static str, Box<dyn Engine>)> {
+    fn references(&self, _config: &EngineConfig) -> Vec<(&'static str, Box<dyn Engine>)> {
         Vec::new()
     }
 }
@@ -76,16 +73,6 @@ pub trait Model: Send {
 
     /// Runs inputs in declared order; returns outputs in declared order. A text model adds the number of tokens of each row.
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error>;
-
-    /// Maximum rows of a run; 0 if the first dimension varies but is not a batch. Unlimited if it is unknown.
-    fn most_rows(&self) -> usize {
-        usize::MAX
-    }
-
-    /// Whether [`most_rows`](Self::most_rows) is known without a run: the first dimension need not be tried.
-    fn declares_rows(&self) -> bool {
-        false
-    }
 
     /// Prepares for these numbers of rows, in ascending order, if runs are slow whenever their number changes. Returns those
     /// that are prepared; none if any number is as fast.
@@ -117,21 +104,6 @@ pub trait Model: Send {
     }
 }
 
-/// The options for loading a model.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// Threads that one run may use. Only `ort` uses more than one.
-    pub threads: NonZeroUsize,
-    /// `cpu`, or with ONNX Runtime `cuda:N`, or `cuda:N,cpu` for the CPU if the card cannot be used.
-    pub device: String,
-    /// Largest memory of a model on a card, for each instance, in bytes.
-    pub card_memory: Option<usize>,
-    /// Path of ONNX Runtime's shared library, for `ort`.
-    pub onnxruntime: Option<PathBuf>,
-    /// Number of input shapes with compiled plans; the least recently used plan is evicted.
-    pub plans: NonZeroUsize,
-}
-
 /// An engine, with the reason for the choice.
 pub struct Chosen {
     /// Its name in configurations: `tract` or `ort`.
@@ -148,13 +120,13 @@ pub struct Chosen {
 ///
 /// A library that the configuration names must open: falling back to tract would silently be several times slower. A
 /// library that was only found and does not open is skipped, and the description gives the reason.
-pub fn choose(name: &str, options: &Options) -> Result<Chosen, Error> {
-    let unknown = |hint| Error::Device { device: options.device.clone(), hint };
-    let device = Device::read(&options.device).ok_or_else(|| unknown("'cpu', 'cuda:N' or 'cuda:N,cpu'"))?;
+pub fn choose(name: &str, config: &EngineConfig) -> Result<Chosen, Error> {
+    let unknown = |hint| Error::Device { device: config.device.clone(), hint };
+    let device = Device::read(&config.device).ok_or_else(|| unknown("'cpu', 'cuda:N' or 'cuda:N,cpu'"))?;
     match (name, device.cuda) {
-        ("auto" | "ort", Some(number)) => match ort::engine_on(number, device.or_cpu, options) {
+        ("auto" | "ort", Some(number)) => match ort::engine_on(number, device.or_cpu, config) {
             Err(Error::Card { reason, .. }) if device.or_cpu => {
-                let chosen = on_cpu(name, options)?;
+                let chosen = on_cpu(name, config)?;
                 let about =
                     format!("{}, on the CPU because cuda:{number} cannot be used: {reason}", chosen.about);
                 Ok(Chosen { about, ..chosen })
@@ -162,16 +134,16 @@ pub fn choose(name: &str, options: &Options) -> Result<Chosen, Error> {
             outcome => outcome,
         },
         ("tract", Some(_)) => Err(unknown("'cpu', or engine 'ort' for CUDA")),
-        _ => on_cpu(name, options),
+        _ => on_cpu(name, config),
     }
 }
 
-fn on_cpu(name: &str, options: &Options) -> Result<Chosen, Error> {
+fn on_cpu(name: &str, config: &EngineConfig) -> Result<Chosen, Error> {
     let tract = |about: String| Chosen { name: "tract", engine: tract::engine(), about, cuda: None };
     match name {
         "tract" => Ok(tract("tract".into())),
-        "ort" => ort::engine(ort::library(options)),
-        "auto" => match ort::found(options)? {
+        "ort" => ort::engine(ort::library(config)),
+        "auto" => match ort::found(config)? {
             Ok(library) => ort::engine(library),
             Err(reason) => Ok(tract(format!("tract, because {reason}"))),
         },
@@ -180,20 +152,36 @@ fn on_cpu(name: &str, options: &Options) -> Result<Chosen, Error> {
 }
 
 /// ONNX Runtime for a CUDA device and the device's card, or why the device cannot be used; `None` if it is the CPU. Opens nothing.
-pub fn on_card(options: &Options) -> Option<Result<(PathBuf, Card), Error>> {
-    Device::read(&options.device)?.cuda.map(|number| ort::on_card(number, options))
+pub fn on_card(config: &EngineConfig) -> Option<Result<(PathBuf, Card), Error>> {
+    Device::read(&config.device)?.cuda.map(|number| ort::on_card(number, config))
 }
 
 /// The engine of this name.
-pub fn by_name(name: &str, options: &Options) -> Result<Box<dyn Engine>, Error> {
-    choose(name, options).map(|chosen| chosen.engine)
+pub fn by_name(name: &str, config: &EngineConfig) -> Result<Box<dyn Engine>, Error> {
+    choose(name, config).map(|chosen| chosen.engine)
 }
 
-impl Default for Options {
-    fn default() -> Self {
-        let plans = const { NonZeroUsize::new(16).unwrap() };
-        Self { threads: NonZeroUsize::MIN, device: "cpu".into(), card_memory: None, onnxruntime: None, plans }
-    }
+/// Runs `work`; a panic, such as of an engine, becomes [`Error::Panicked`], so that the instance continues.
+///
+/// Engines keep no state that a later run reads, so continuing after a panic is safe even if `work` left its data half
+/// changed. This function is the only place that asserts it.
+pub fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_string());
+        let message = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        Err(Error::Panicked { message: message.unwrap_or_else(|| "no message".into()) })
+    })
+}
+
+/// The value of a variable that other programs set, and that users expect to work here too; `None` if it is unset or empty.
+fn variable(name: &str) -> Option<OsString> {
+    given(name).filter(|value| !value.is_empty())
+}
+
+/// The value of a variable that has a meaning when it is empty.
+fn given(name: &str) -> Option<OsString> {
+    #[allow(clippy::disallowed_methods)]
+    std::env::var_os(name)
 }
 
 #[cfg(test)]
@@ -203,7 +191,7 @@ mod tests {
     #[test]
     fn unknown_engine_error_lists_the_engines() {
         let known = vec!["auto", "ort", "tract"];
-        let options = Options::default();
+        let options = EngineConfig::default();
         assert_eq!(by_name("tf", &options).err(), Some(Error::UnknownEngine { name: "tf".into(), known }));
         assert!(by_name("tract", &options).is_ok());
     }
@@ -211,7 +199,7 @@ mod tests {
     #[test]
     fn device_must_be_known_and_fit_the_engine() {
         for (engine, device) in [("auto", "gpu"), ("tract", "cuda:x"), ("tract", "cuda:0")] {
-            let options = Options { device: device.into(), ..Options::default() };
+            let options = EngineConfig { device: device.into(), ..EngineConfig::default() };
             let refusal = by_name(engine, &options).err().unwrap();
             assert!(matches!(&refusal, Error::Device { .. }), "{engine} {device}: {refusal}");
             assert!(refusal.is_configuration());
@@ -223,10 +211,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let runtime = folder.path().join("libonnxruntime.so.1");
         std::fs::write(&runtime, "").unwrap();
-        let of = |device: &str| Options {
+        let of = |device: &str| EngineConfig {
             device: device.into(),
             onnxruntime: Some(runtime.clone()),
-            ..Options::default()
+            ..EngineConfig::default()
         };
         for engine in ["auto", "ort"] {
             let refusal = by_name(engine, &of("cuda:0")).err().unwrap();
@@ -244,11 +232,19 @@ mod tests {
 
     #[test]
     fn named_library_must_open() {
-        let nowhere =
-            Options { onnxruntime: Some("/nowhere/libonnxruntime.so".into()), ..Options::default() };
+        let nowhere = EngineConfig {
+            onnxruntime: Some("/nowhere/libonnxruntime.so".into()),
+            ..EngineConfig::default()
+        };
         for name in ["auto", "ort"] {
             let refusal = by_name(name, &nowhere).err();
             assert!(matches!(refusal, Some(Error::RuntimeLibrary { .. })), "{name}: {refusal:?}");
         }
+    }
+
+    #[test]
+    fn panic_becomes_an_error_with_its_message() {
+        let outcome: Result<(), Error> = guarded(|| panic!("index {} is out of range", 7));
+        assert_eq!(outcome, Err(Error::Panicked { message: "index 7 is out of range".into() }));
     }
 }

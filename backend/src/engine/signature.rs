@@ -98,8 +98,7 @@ impl Declared {
         }
         // Four zero bytes are the length of an empty string.
         let bytes = elements * self.datatype.size().unwrap_or(4);
-        Tensor::new(self.datatype, shape, vec![0; bytes].into())
-            .map_err(|error| Error::Run { message: error.to_string() })
+        Ok(Tensor::new(self.datatype, shape, vec![0; bytes].into())?)
     }
 }
 

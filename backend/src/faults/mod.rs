@@ -2,29 +2,84 @@
 //!
 //! A worker has this only if its configuration allows it. All random numbers depend on the plan's seed and the
 //! instance's number, so a run can be repeated. A new plan takes effect at once: an instance that stalls under the old
-//! plan wakes up. `plan` has the settings, `injection` the faults of one run, and `replay` plays the fault schedules of
-//! experiments. `queries` names queries, for faults that follow them.
+//! plan wakes up. `replay` plays the fault schedules of experiments.
 
-mod access;
-mod injection;
-mod plan;
-mod queries;
 mod replay;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use injection::Injection;
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use parm_durations::Millis;
 use parm_protocol::Tensor;
+use parm_transport::keys::{Access, Method, Route};
 use parm_workload::Random;
+use parm_workload::distribution::Distribution;
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, pause};
 use replay::{Fate, Playing};
 
-use crate::chat::RequestFaults;
-use crate::{Error, pause};
-pub use access::ROUTES;
-pub use plan::{Plan, Rate, Slowdown, Wrong};
 pub use replay::Replay;
+
+/// `/faults`, at the metrics address of a worker, and the access that each route requires.
+pub static ROUTES: &[Route] = &[
+    Route::page(Method::GET, "/faults", Access::Read),
+    Route::page(Method::POST, "/faults", Access::Control),
+    Route::page(Method::PUT, "/faults", Access::Control),
+];
+
+/// The faults to inject, as an operator or an experiment sends them to a worker. Default: none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Plan {
+    /// The only affected instance, counted from 0. Default: all.
+    pub instance: Option<usize>,
+    /// Seed of all random numbers.
+    pub seed: u64,
+    /// Milliseconds added to a run, at most a minute, as in experiment files. Default: none.
+    pub delay_ms: Option<Distribution>,
+    /// Share of the runs to which `delay_ms` is added, 0 to 1. Default: all.
+    pub delay_rate: Factor,
+    /// Factor on the run time of the model: 10 makes a straggler. Default 1.
+    pub slowdown: Factor,
+    /// Milliseconds without any answer, from the moment the plan is set.
+    #[serde(rename = "stall_ms", with = "Millis")]
+    pub stall: Duration,
+    /// Share of the runs that fail, 0 to 1.
+    pub error_rate: f64,
+    /// Falsifies answers. Default: no.
+    pub wrong: Option<Wrong>,
+    /// Share of the runs that `wrong` falsifies, 0 to 1. Default: all.
+    pub wrong_rate: Factor,
+    /// Ends the process at the next run, as in a crash.
+    pub crash: bool,
+    /// A complete fault schedule of an experiment, in addition to the rest. Default: none.
+    pub schedule: Option<Replay>,
+}
+
+/// A share of runs, or a factor. Default 1.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Factor(pub f64);
+
+impl Default for Factor {
+    fn default() -> Self {
+        Self(1.0)
+    }
+}
+
+/// A way to falsify FP32 answers; their shape stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wrong {
+    /// Moves every row's values by one place: a confident answer for another class.
+    Permute,
+    /// Negates every value.
+    Negate,
+    /// Draws values between the answer's smallest and largest.
+    Random,
+}
 
 /// The current plan.
 #[derive(Debug, Default)]
@@ -44,8 +99,40 @@ struct InForce {
     changes: u64,
 }
 
+/// The faults of one run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Injection {
+    delay: Duration,
+    slowdown: f64,
+    fails: bool,
+    wrong: Option<(Wrong, u64)>,
+}
+
+impl Injection {
+    const NONE: Injection = Injection { delay: Duration::ZERO, slowdown: 1.0, fails: false, wrong: None };
+}
+
 /// The end of a long wait, which is a precise pause.
 const PRECISELY: Duration = Duration::from_millis(1);
+
+impl Plan {
+    fn check(&self) -> Result<(), Error> {
+        self.delay_ms.as_ref().map_or(Ok(()), Distribution::check)?;
+        self.schedule.as_ref().map_or(Ok(()), Replay::check)?;
+        for (name, number, range, said) in [
+            ("delay_rate", self.delay_rate.0, 0.0..=1.0, "0 to 1"),
+            ("error_rate", self.error_rate, 0.0..=1.0, "0 to 1"),
+            ("wrong_rate", self.wrong_rate.0, 0.0..=1.0, "0 to 1"),
+            ("slowdown", self.slowdown.0, 1.0..=1e6, "1 to 1e6"),
+        ] {
+            if !range.contains(&number) {
+                let message = format!("{name} is {number}: give a number from {said}");
+                return Err(Error::Plan { message });
+            }
+        }
+        Ok(())
+    }
+}
 
 impl Faults {
     /// Replaces the current plan.
@@ -68,17 +155,36 @@ impl Faults {
         self.state.lock().plan.clone()
     }
 
-    /// A run on an instance, with all faults of the plan.
+    /// A run on an instance, with all faults of the plan: first those of its fields, then those of the schedule.
     pub(crate) fn around(
         &self,
         instance: usize,
         inputs: &[Tensor],
         run: impl FnOnce() -> Result<Vec<Tensor>, Error>,
     ) -> Result<Vec<Tensor>, Error> {
-        let injection = self.before(instance);
+        let Injection { delay, slowdown, fails, wrong } = self.before(instance);
         let began = Instant::now();
-        let outputs = injection.apply(began, run()?)?;
-        self.live_through(instance, inputs, began, outputs)
+        let mut outputs = run()?;
+        let more = began.elapsed().mul_f64(slowdown - 1.0) + delay;
+        if !more.is_zero() {
+            pause::until(Instant::now() + more);
+        }
+        if fails {
+            return Err(Error::Run { message: "an injected fault".into() });
+        }
+        if let Some((wrong, noise)) = wrong {
+            outputs = falsified(outputs, wrong, noise)?;
+        }
+        let mut state = self.state.lock();
+        let Some(playing) = &mut state.playing else { return Ok(outputs) };
+        let Some(fate) = playing.fate(instance, inputs, began, began.elapsed()) else { return Ok(outputs) };
+        let wrong = state.plan.wrong.unwrap_or(Wrong::Permute);
+        match self.suffer(state, fate) {
+            Some((at, true)) => {
+                falsified(outputs, wrong, at.saturating_duration_since(began).as_nanos() as u64)
+            }
+            _ => Ok(outputs),
+        }
     }
 
     /// Waits for the end of an iteration of an emulated chat server that began at a moment and takes this long without
@@ -90,50 +196,21 @@ impl Faults {
         let began = state.stalled_until.filter(|_| affected).map_or(began, |stalled| stalled.max(began));
         let took = took.mul_f64(injection.slowdown) + injection.delay;
         let fate = state.playing.as_mut().and_then(|playing| playing.fate(instance, &[], began, took));
-        let changes = state.changes;
-        let end = match fate {
-            None => Some(began + took),
-            Some(Fate::Answers(at, _) | Fate::Dies(at)) => Some(at),
-            Some(Fate::Never) => None,
-        };
-        if self.hold(state, end, changes) {
-            return Instant::now();
-        }
-        if let Some(Fate::Dies(_)) = fate {
-            tracing::error!("crash injected by the fault schedule");
-            std::process::abort();
-        }
-        end.unwrap_or(began)
+        let ended = self.suffer(state, fate.unwrap_or(Fate::Answers(began + took, false)));
+        ended.map_or_else(Instant::now, |(at, _)| at)
     }
 
-    /// Waits until `end`, for ever without one. Returns early, and whether it did so, if the plan changes.
-    fn hold(&self, mut state: MutexGuard<'_, InForce>, end: Option<Instant>, changes: u64) -> bool {
-        let nearly = end.map(|end| end.checked_sub(PRECISELY).unwrap_or(end));
-        while state.changes == changes && nearly.is_none_or(|nearly| nearly > Instant::now()) {
-            match nearly {
-                Some(nearly) => drop(self.changed.wait_until(&mut state, nearly)),
-                None => self.changed.wait(&mut state),
-            }
-        }
-        if state.changes != changes {
-            return true;
-        }
-        drop(state);
-        end.into_iter().for_each(pause::until);
-        false
-    }
-
-    /// Draws the faults of a request to an emulated chat server that do not take time.
-    pub(crate) fn of_request(&self, instance: usize, number: u64) -> RequestFaults {
+    /// Draws the faults of a request to an emulated chat server that do not take time: whether it fails, and whether its answer
+    /// is wrong.
+    pub(crate) fn of_request(&self, instance: usize, number: u64) -> (bool, bool) {
         let state = self.state.lock();
         let plan = &state.plan;
         if plan.instance.is_some_and(|only| only != instance) {
-            return RequestFaults::default();
+            return (false, false);
         }
         let mut random = Random::of(plan.seed, [instance as u64, number]);
         let (fails, falsified) = (random.unit(), random.unit());
-        let wrong = plan.wrong.is_some() && falsified < plan.wrong_rate.0;
-        RequestFaults { fails: fails < plan.error_rate, wrong }
+        (fails < plan.error_rate, plan.wrong.is_some() && falsified < plan.wrong_rate.0)
     }
 
     /// The start of a run: stalls and crashes happen here, other faults are drawn.
@@ -154,36 +231,33 @@ impl Faults {
         }
     }
 
-    /// Holds the answer of a run back for as long as the schedule says, and falsifies it if the schedule says so.
-    fn live_through(
-        &self,
-        instance: usize,
-        inputs: &[Tensor],
-        began: Instant,
-        outputs: Vec<Tensor>,
-    ) -> Result<Vec<Tensor>, Error> {
-        let mut state = self.state.lock();
-        let Some(playing) = &mut state.playing else { return Ok(outputs) };
-        let (fate, changes) = (playing.fate(instance, inputs, began, began.elapsed()), state.changes);
-        let wrong = state.plan.wrong.unwrap_or(Wrong::Permute);
+    /// Waits until an answer is ready, for ever if it never is. Returns when that was and whether it is wrong; `None`, and
+    /// early, if the plan changes.
+    fn suffer(&self, mut state: MutexGuard<'_, InForce>, fate: Fate) -> Option<(Instant, bool)> {
         let end = match fate {
-            None => return Ok(outputs),
-            Some(Fate::Answers(at, _) | Fate::Dies(at)) => Some(at),
-            Some(Fate::Never) => None,
+            Fate::Answers(at, _) | Fate::Dies(at) => Some(at),
+            Fate::Never => None,
         };
-        if self.hold(state, end, changes) {
-            return Ok(outputs);
+        let changes = state.changes;
+        let nearly = end.map(|end| end.checked_sub(PRECISELY).unwrap_or(end));
+        while state.changes == changes && nearly.is_none_or(|nearly| nearly > Instant::now()) {
+            match nearly {
+                Some(nearly) => drop(self.changed.wait_until(&mut state, nearly)),
+                None => self.changed.wait(&mut state),
+            }
         }
+        if state.changes != changes {
+            return None;
+        }
+        drop(state);
+        end.into_iter().for_each(pause::until);
         match fate {
-            Some(Fate::Dies(_)) => {
+            Fate::Answers(at, wrong) => Some((at, wrong)),
+            Fate::Never => None,
+            Fate::Dies(_) => {
                 tracing::error!("crash injected by the fault schedule");
                 std::process::abort();
             }
-            Some(Fate::Answers(at, true)) => {
-                let noise = at.saturating_duration_since(began).as_nanos() as u64;
-                outputs.into_iter().map(|output| injection::falsify(output, wrong, noise)).collect()
-            }
-            _ => Ok(outputs),
         }
     }
 }
@@ -206,9 +280,35 @@ impl InForce {
     }
 }
 
+/// Wrong answers of the same shapes.
+fn falsified(outputs: Vec<Tensor>, wrong: Wrong, noise: u64) -> Result<Vec<Tensor>, Error> {
+    let falsify = |output: Tensor| {
+        let Ok(values) = output.as_f32() else {
+            return Ok(output);
+        };
+        let mut values = values.into_owned();
+        match wrong {
+            Wrong::Permute => {
+                let row = (values.len() / output.rows().max(1)).max(1);
+                values.chunks_mut(row).for_each(|row| row.rotate_right(1));
+            }
+            Wrong::Negate => values.iter_mut().for_each(|value| *value = -*value),
+            Wrong::Random => {
+                let finite = || values.iter().copied().filter(|value| value.is_finite());
+                let (least, greatest) =
+                    (finite().fold(f32::MAX, f32::min), finite().fold(f32::MIN, f32::max));
+                let mut random = Random::of(noise, []);
+                let mut draw = || least + (greatest - least).max(0.0) * random.unit() as f32;
+                values.iter_mut().for_each(|value| *value = draw());
+            }
+        }
+        Ok(Tensor::from_f32(output.shape(), &values)?)
+    };
+    outputs.into_iter().map(falsify).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use parm_workload::distribution::Distribution;
     use parm_workload::{Fault, Targets, When};
 
     use super::*;
@@ -217,25 +317,30 @@ mod tests {
         vec![Tensor::from_f32([2, 3].as_slice(), &[1., 2., 3., 4., 5., 6.]).unwrap()]
     }
 
-    fn falsified(wrong: Wrong) -> Vec<f32> {
+    /// The first output of a run on an instance under a plan.
+    fn output(plan: Plan, instance: usize) -> Result<Vec<f32>, Error> {
         let faults = Faults::default();
-        faults.set(Plan { wrong: Some(wrong), ..Plan::default() }).unwrap();
-        let outputs = faults.before(0).apply(Instant::now(), answer()).unwrap();
-        outputs[0].as_f32().unwrap().into_owned()
+        faults.set(plan)?;
+        Ok(faults.around(instance, &[], || Ok(answer()))?[0].as_f32().unwrap().into_owned())
     }
 
-    #[test]
-    fn default_plan_injects_no_faults() {
-        assert_eq!(Faults::default().before(3).apply(Instant::now(), answer()), Ok(answer()));
+    fn scheduled(fault: Fault) -> Option<Replay> {
+        let faults = parm_workload::Faults(vec![fault]);
+        Some(Replay { scenario: None, faults, seed: 1, first: 0, instances: 1, starts_in_ms: -10 })
     }
 
     #[test]
     fn wrong_answers_keep_their_shape_and_range() {
-        assert_eq!(falsified(Wrong::Permute), [3., 1., 2., 6., 4., 5.]);
-        assert_eq!(falsified(Wrong::Negate), [-1., -2., -3., -4., -5., -6.]);
-        let random = falsified(Wrong::Random);
+        let falsified = |wrong| output(Plan { wrong, ..Plan::default() }, 3).unwrap();
+        assert_eq!(falsified(None), [1., 2., 3., 4., 5., 6.]);
+        assert_eq!(falsified(Some(Wrong::Permute)), [3., 1., 2., 6., 4., 5.]);
+        assert_eq!(falsified(Some(Wrong::Negate)), [-1., -2., -3., -4., -5., -6.]);
+        let random = falsified(Some(Wrong::Random));
         assert!(random.iter().all(|value| (1. ..=6.).contains(value)), "{random:?}");
         assert_ne!(random, [1., 2., 3., 4., 5., 6.]);
+        let schedule = scheduled(Fault::Wrong { share: 1.0, when: When::Always, on: Targets::Each });
+        let both = output(Plan { schedule, wrong: Some(Wrong::Negate), ..Plan::default() }, 0).unwrap();
+        assert_eq!(both[0], 1.0, "`wrong` of the plan and of the schedule must negate twice");
     }
 
     #[test]
@@ -243,7 +348,7 @@ mod tests {
         let draw = |seed| {
             let faults = Faults::default();
             let delay_ms = Some(Distribution::Exponential { mean: 1.0, shift: 0.0 });
-            let delay_rate = Rate(0.25);
+            let delay_rate = Factor(0.25);
             faults.set(Plan { seed, delay_ms, delay_rate, error_rate: 0.1, ..Plan::default() }).unwrap();
             (0..2000).map(|_| faults.before(1)).collect::<Vec<_>>()
         };
@@ -257,72 +362,41 @@ mod tests {
 
     #[test]
     fn plan_for_one_instance_does_not_affect_others() {
-        let faults = Faults::default();
-        faults.set(Plan { instance: Some(1), error_rate: 1.0, ..Plan::default() }).unwrap();
-        assert_eq!(faults.before(0), Injection::NONE);
-        assert!(faults.before(1).apply(Instant::now(), answer()).is_err());
+        let plan = || Plan { instance: Some(1), error_rate: 1.0, ..Plan::default() };
+        assert!(output(plan(), 0).is_ok() && output(plan(), 1).is_err());
     }
 
     #[test]
-    fn new_plan_ends_a_stall() {
-        let faults = Faults::default();
-        faults.set(Plan { stall: Duration::from_secs(3600), ..Plan::default() }).unwrap();
-        std::thread::scope(|scope| {
-            let stalled = scope.spawn(|| faults.before(0));
-            faults.set(Plan::default()).unwrap();
-            assert_eq!(stalled.join().unwrap(), Injection::NONE);
-        });
-    }
-
-    #[test]
-    fn rates_above_one_are_rejected() {
-        let plan = Plan { error_rate: 1.5, ..Plan::default() };
-        let message = "error_rate is 1.5: give a number from 0 to 1".into();
-        assert_eq!(Faults::default().set(plan), Err(Error::Plan { message }));
-    }
-
-    fn scheduled(fault: Fault) -> Option<Replay> {
-        let faults = parm_workload::Faults(vec![fault]);
-        Some(Replay { scenario: None, faults, seed: 1, first: 0, instances: 1, starts_in_ms: -10 })
-    }
-
-    #[test]
-    fn new_plan_ends_a_hang_of_a_schedule() {
-        let faults = Faults::default();
+    fn new_plan_ends_a_stall_and_a_hang_of_a_schedule() {
         let schedule = scheduled(Fault::Hang { when: When::Always, on: Targets::Each });
-        faults.set(Plan { schedule, ..Plan::default() }).unwrap();
-        std::thread::scope(|scope| {
-            let hung = scope.spawn(|| faults.around(0, &[], || Ok(answer())));
-            faults.set(Plan::default()).unwrap();
-            assert_eq!(hung.join().unwrap(), Ok(answer()));
-        });
+        for plan in [
+            Plan { stall: Duration::from_secs(3600), ..Plan::default() },
+            Plan { schedule, ..Plan::default() },
+        ] {
+            let faults = Faults::default();
+            faults.set(plan).unwrap();
+            std::thread::scope(|scope| {
+                let hung = scope.spawn(|| faults.around(0, &[], || Ok(answer())));
+                faults.set(Plan::default()).unwrap();
+                assert_eq!(hung.join().unwrap(), Ok(answer()));
+            });
+        }
     }
 
     #[test]
-    fn schedule_delays_and_falsifies_answers() {
-        let faults = Faults::default();
-        let schedule = scheduled(Fault::Wrong { share: 1.0, when: When::Always, on: Targets::Each });
-        faults.set(Plan { schedule, wrong: Some(Wrong::Negate), ..Plan::default() }).unwrap();
-        let outputs = faults.around(0, &[], || Ok(answer())).unwrap();
-        assert_eq!(
-            outputs[0].as_f32().unwrap()[0],
-            1.0,
-            "`wrong` of the plan and of the schedule must negate twice"
-        );
+    fn hang_of_a_schedule_lasts_as_long_as_it_says() {
         let when = When::Once { at: Duration::ZERO, length: Duration::from_millis(60) };
         let schedule = scheduled(Fault::Hang { when, on: Targets::Each });
         let set = Instant::now();
-        faults.set(Plan { schedule, ..Plan::default() }).unwrap();
-        assert_eq!(faults.around(0, &[], || Ok(answer())), Ok(answer()));
+        output(Plan { schedule, ..Plan::default() }, 0).unwrap();
         assert!(set.elapsed() >= Duration::from_millis(45), "the hang must last for the rest of 60 ms");
     }
 
     #[test]
-    fn invalid_schedule_is_rejected() {
+    fn invalid_plans_are_rejected() {
+        let message = "error_rate is 1.5: give a number from 0 to 1".into();
+        assert_eq!(output(Plan { error_rate: 1.5, ..Plan::default() }, 0), Err(Error::Plan { message }));
         let schedule = scheduled(Fault::Hang { when: When::Always, on: Targets::Only(vec![3]) });
-        assert!(matches!(
-            Faults::default().set(Plan { schedule, ..Plan::default() }),
-            Err(Error::Plan { .. })
-        ));
+        assert!(matches!(output(Plan { schedule, ..Plan::default() }, 0), Err(Error::Plan { .. })));
     }
 }

@@ -1,5 +1,6 @@
 //! Loads a model: reads it, replicates it, warms it up, and measures whether batching pays.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -7,11 +8,11 @@ use parking_lot::Mutex;
 use parm_parity_models::repository::{Format, TritonConfig, Version};
 use parm_protocol::{MEASURED_ROWS, Shape};
 
-use super::{Host, Loaded, Site, padding, rows};
-use crate::engine::{self, Emulated, Engine, FIXED_ROWS, Model, Spec, Texts, guarded, listed};
+use super::loaded::{Loaded, Site};
+use super::{Host, padding, rows};
+use crate::engine::{self, Engine, FIXED_ROWS, Model, Spec, Texts, guarded, listed};
 use crate::payer::Payer;
 use crate::processor;
-use crate::statistics::Statistics;
 use crate::{Config, Error};
 
 /// The source of a version's model.
@@ -21,16 +22,18 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// The tokenizer next to the file.
-    fn texts(&self) -> Result<Option<Texts>, Error> {
-        match self {
-            Source::File(version) if version.format == Format::Onnx => Texts::beside(&version.path),
-            _ => Ok(None),
-        }
+    /// The engine that runs it, and the file to load.
+    fn engine(&self, config: &Config) -> Result<(Box<dyn Engine>, &Path), Error> {
+        let (engine, path): (Box<dyn Engine>, &Path) = match self {
+            Source::File(version) if version.format == Format::Onnx => {
+                (engine::by_name(&config.engine.name, &config.engine)?, &version.path)
+            }
+            Source::File(version) => (Box::new(Spec::read(&version.path)?), &version.path),
+            Source::Emulated(spec) => (Box::new(spec.clone()), Path::new("")),
+        };
+        Ok((engine, path))
     }
 }
-
-type Reader<'a> = Box<dyn Fn() -> Result<Box<dyn Model>, Error> + 'a>;
 
 impl Host {
     /// Loads one version, off the instances' threads.
@@ -41,10 +44,16 @@ impl Host {
             Source::Emulated(_) => 0,
         };
         let memory = self.memory.claim(bytes, self.metrics.memory(name, version))?;
-        let (platform, read) = self.reader(source)?;
-        let mut model = guarded(&read)?;
-        self.compare(source, &mut *model)?;
-        let texts = source.texts()?;
+        let (engine, path) = source.engine(&self.config)?;
+        let platform = engine.platform();
+        let is_onnx = matches!(source, Source::File(version) if version.format == Format::Onnx);
+        let read = || guarded(|| engine.load(path, &self.config.engine));
+        let mut model = read()?;
+        if is_onnx && self.config.warm_up_runs > 0 {
+            // Refuses a file whose answers depend on the engine's graph optimisation or on the engine.
+            engine::compare(&*engine, &mut *model, path, &self.config.engine)?;
+        }
+        let texts = if is_onnx { Texts::beside(path)? } else { None };
         let served = |model| match &texts {
             Some(texts) => texts.over(model),
             None => (model, None),
@@ -54,7 +63,8 @@ impl Host {
             tracing::info!(name, reason, "the model takes token ids, and tokenizer.json is not used");
         }
         let stated = triton(name, source);
-        let (max_batch, whole) = most_rows(&self.config, name, stated.max_batch_size, &mut *model);
+        let declared = stated.max_batch_size.or(if is_onnx { None } else { Some(usize::MAX) });
+        let (max_batch, whole) = most_rows(&self.config, name, declared, &mut *model);
         // Without independent rows the rows of padding would change the answer.
         let preferred = stated.preferred_sizes.iter().copied().filter(|size| *size <= max_batch).collect();
         let sizes: Arc<[usize]> = fix_rows(&mut *model, preferred, max_batch)?.into();
@@ -71,19 +81,18 @@ impl Host {
         let warm = self.warm_up(name, max_batch, &mut *model)?;
         self.warm_up_sizes(&sizes, &warm, &mut *model)?;
         let (signature, version) = (model.signature().clone(), version.to_string());
-        let statistics = Statistics::new(self.metrics.model(name, &version));
-        statistics.metrics().batching(warm.limit, warm.speedup);
+        let statistics = self.metrics.model(name, &version, (warm.limit, warm.speedup));
         let mut replicas = Vec::with_capacity(self.config.instances.get());
         while replicas.len() + 1 < self.config.instances.get() {
-            let read = || -> Result<Box<dyn Model>, Error> {
-                let mut replica = served(guarded(&read)?).0;
+            let another = || -> Result<Box<dyn Model>, Error> {
+                let mut replica = served(read()?).0;
                 replica.fix_rows(&sizes)?;
                 if may_split {
                     replica.split_rows();
                 }
                 Ok(listed(replica, &sizes))
             };
-            let mut replica = model.replica().map_or_else(read, Ok)?;
+            let mut replica = model.replica().map_or_else(another, Ok)?;
             self.warm_up_sizes(&sizes, &warm, &mut *replica)?;
             replicas.push(Mutex::new(replica));
         }
@@ -117,55 +126,40 @@ impl Host {
         })
     }
 
-    /// The platform of a source, and its model.
-    fn reader<'a>(&'a self, source: &'a Source) -> Result<(&'a str, Reader<'a>), Error> {
-        Ok(match source {
-            Source::File(version) => {
-                let engine: Box<dyn Engine> = match version.format {
-                    Format::Onnx => engine::by_name(&self.config.engine.name, &self.config.engine.options())?,
-                    Format::Emulated => Box::new(Emulated),
-                };
-                let options = self.config.engine.options();
-                (engine.platform(), Box::new(move || engine.load(&version.path, &options)))
-            }
-            Source::Emulated(spec) => (Emulated.platform(), Box::new(|| spec.clone().model())),
-        })
-    }
-
-    /// Refuses a file whose answers depend on the engine's graph optimisation or on the engine.
-    fn compare(&self, source: &Source, model: &mut dyn Model) -> Result<(), Error> {
-        match source {
-            Source::File(version) if version.format == Format::Onnx && self.config.warm_up_runs > 0 => {
-                let options = self.config.engine.options();
-                let engine = engine::by_name(&self.config.engine.name, &options)?;
-                engine::compare(&*engine, model, &version.path, &options)
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Runs the model on blank inputs, and measures it.
     ///
     /// Some models do not run on zeros. An error means that it ran on no input at all.
     fn warm_up(&self, name: &str, max_batch: usize, model: &mut dyn Model) -> Result<Warm, Error> {
         let runs = self.config.warm_up_runs;
-        let unknown = Warm { limit: 1, speedup: None, times: Vec::new() };
+        let mut warm = Warm { limit: 1, speedup: None, times: Vec::new() };
         if runs == 0 {
-            return Ok(unknown);
+            return Ok(warm);
         }
-        let batched = max_batch > 0;
         let started = Instant::now();
-        let alone = match alone(model, batched, runs)? {
+        let alone = match alone(model, max_batch > 0, runs)? {
             Ok(time) => time,
             Err(error) => {
                 tracing::warn!(name, %error, "warm-up failed on zeros: the first requests may be slow");
-                return Ok(unknown);
+                return Ok(warm);
             }
         };
         let took = started.elapsed();
-        let batching = self.measure_batching(name, max_batch, model, alone);
-        let times = if max_batch > 1 { self.measure_rows(model, alone, took) } else { vec![alone] };
-        Ok(Warm { times, ..batching })
+        let limit = self.config.batching.max_batch.get().min(max_batch);
+        let batch = if limit > 1 { time(model, limit, true, (runs, None)).map(Some) } else { Ok(None) };
+        match batch {
+            Ok(None) => {}
+            Ok(Some(batch)) => {
+                let speedup = alone.as_secs_f64() * limit as f64 / batch.as_secs_f64().max(1e-9);
+                let pays = speedup > 1.0;
+                tracing::info!(name, limit, ?alone, ?batch, speedup, pays, "batching measured");
+                (warm.limit, warm.speedup) = (if pays { limit } else { 1 }, Some(speedup));
+            }
+            Err(error) => {
+                tracing::warn!(name, limit, %error, "batching disabled: the model fails on a batch");
+            }
+        }
+        warm.times = if max_batch > 1 { self.measure_rows(model, alone, took) } else { vec![alone] };
+        Ok(warm)
     }
 
     /// Runs each listed size, so that none is compiled while a client waits. A model that does not run on zeros is left out.
@@ -184,27 +178,6 @@ impl Host {
         })
     }
 
-    /// Measures whether batches pay.
-    fn measure_batching(&self, name: &str, max_batch: usize, model: &mut dyn Model, alone: Duration) -> Warm {
-        let none = Warm { limit: 1, speedup: None, times: Vec::new() };
-        let limit = self.config.batching.max_batch.get().min(max_batch);
-        if limit <= 1 {
-            return none;
-        }
-        match time(model, limit, true, (self.config.warm_up_runs, None)) {
-            Ok(batch) => {
-                let speedup = alone.as_secs_f64() * limit as f64 / batch.as_secs_f64().max(1e-9);
-                let pays = speedup > 1.0;
-                tracing::info!(name, limit, ?alone, ?batch, speedup, pays, "batching measured");
-                Warm { limit: if pays { limit } else { 1 }, speedup: Some(speedup), ..none }
-            }
-            Err(error) => {
-                tracing::warn!(name, limit, %error, "batching disabled: the model fails on a batch");
-                none
-            }
-        }
-    }
-
     /// Run times of 1, 2, 4 and 8 rows, as far as there is time to measure them: frontends use them as the cost of a
     /// stand-in. `took` is the known time of one row.
     ///
@@ -219,12 +192,11 @@ impl Host {
             Some(own) => &mut **own,
             None => model,
         };
-        let most = model.most_rows();
         let mut sizes = vec![MEASURED_ROWS[0]];
         for rows in MEASURED_ROWS.into_iter().skip(1) {
             let started = Instant::now();
             // Larger sizes take at least as long. The first run, which also compiles, is not counted.
-            if rows > most || started + took > until || time(model, rows, true, (1, Some(started))).is_err() {
+            if started + took > until || time(model, rows, true, (1, Some(started))).is_err() {
                 break;
             }
             sizes.push(rows);
@@ -241,7 +213,7 @@ impl Host {
 
 /// Maximum rows of a request for a model: as `config.pbtxt` declares, otherwise if trial runs show that rows are independent. 0 if
 /// its first dimension is not a batch, is configured not to be one, or could not be shown to be one, which is returned as well.
-pub(super) fn most_rows(
+fn most_rows(
     config: &Config,
     name: &str,
     declared: Option<usize>,
@@ -251,8 +223,8 @@ pub(super) fn most_rows(
     if !model.signature().is_batched() || listed(&config.unbatched) {
         return (0, None);
     }
-    let most = config.max_rows.get().min(model.most_rows()).min(declared.unwrap_or(usize::MAX));
-    if declared.is_some() || most == 0 || model.declares_rows() || listed(&config.batched) {
+    let most = config.max_rows.get().min(declared.unwrap_or(usize::MAX));
+    if declared.is_some() || listed(&config.batched) {
         return (most, None);
     }
     match rows::independent(model, config.measure) {
@@ -348,6 +320,28 @@ fn triton(name: &str, source: &Source) -> TritonConfig {
     config
 }
 
+/// Loads a file, compares its answers, checks its mask and runs it once. Fails where a worker with these settings would not
+/// load it.
+pub fn try_file(engine: &dyn Engine, path: &Path, config: &Config) -> Result<(), Error> {
+    guarded(|| {
+        let mut model = engine.load(path, &config.engine)?;
+        engine::compare(engine, &mut *model, path, &config.engine)?;
+        let mut model = match Texts::beside(path)? {
+            Some(texts) => texts.over(model).0,
+            None => model,
+        };
+        if let Some(TritonConfig { max_batch_size, mask: Some(mask), .. }) = TritonConfig::beside(path) {
+            let name =
+                path.ancestors().nth(2).and_then(Path::file_name).unwrap_or_default().to_string_lossy();
+            // Whole requests are not padded.
+            if most_rows(config, &name, max_batch_size, &mut *model).0 > 1 {
+                padding::shown(&name, &mut *model, Some(&mask), config.measure)?;
+            }
+        }
+        alone(&mut *model, false, 1).map(drop)
+    })
+}
+
 /// The properties of a model that are measured before it serves.
 struct Warm {
     /// Maximum rows of a batch.
@@ -359,11 +353,7 @@ struct Warm {
 }
 
 /// Times one row of blank inputs. The inner error is that of a model which runs on other inputs only.
-pub(super) fn alone(
-    model: &mut dyn Model,
-    batched: bool,
-    runs: u32,
-) -> Result<Result<Duration, Error>, Error> {
+fn alone(model: &mut dyn Model, batched: bool, runs: u32) -> Result<Result<Duration, Error>, Error> {
     match time(model, 1, batched, (runs, None)) {
         Err(error) if !rows::runs(model) => Err(Error::WarmUp { message: error.to_string() }),
         outcome => Ok(outcome),
@@ -413,7 +403,7 @@ mod tests {
 
     #[test]
     fn quartiles_have_a_time_for_each_size() {
-        let mut model = Spec::default().model().unwrap();
+        let mut model = Spec::default().load(Path::new(""), &Default::default()).unwrap();
         let times = quartiles(&mut *model, &[1, 2, 4], Instant::now()).unwrap();
         assert!(times.len() == 3 && times.iter().all(|time| *time >= Duration::from_millis(5)), "{times:?}");
     }

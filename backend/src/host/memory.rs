@@ -65,7 +65,7 @@ impl Config {
         match version.format {
             Format::Emulated => Ok(0),
             Format::Onnx => {
-                let chosen = choose(&self.engine.name, &self.engine.options())?;
+                let chosen = choose(&self.engine.name, &self.engine)?;
                 let copies = chosen.engine.copies_of_weights(&version.path) as u64;
                 Ok(self.counted(&chosen, version.bytes().saturating_mul(copies)))
             }
@@ -74,7 +74,7 @@ impl Config {
 
     fn counted(&self, chosen: &Chosen, bytes: u64) -> u64 {
         let copies = if chosen.engine.shares_weights() { 1 } else { self.instances.get() as u64 };
-        let session = match (chosen.cuda, self.engine.options().card_memory) {
+        let session = match (chosen.cuda, self.engine.card_memory()) {
             (Some(_), Some(most)) => bytes.max(most as u64),
             _ => bytes,
         };

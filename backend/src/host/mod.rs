@@ -7,8 +7,6 @@
 //! Both load a model once and share its weights between threads if the engine supports it.
 
 mod catalogue;
-mod describe;
-mod first_run;
 mod load;
 mod loaded;
 mod memory;
@@ -16,7 +14,6 @@ mod order;
 mod padding;
 mod refresh;
 mod rows;
-mod site;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,26 +21,26 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use parm_parity_models::repository::{Repository, Watch};
-use parm_protocol::fleet::{Caller, Giver, SHARE};
+use parm_protocol::fleet::{Caller, SHARE};
 use parm_protocol::texts::{check_ids, set_tokens};
 use parm_protocol::{
     Error as Refusal, InferRequest, InferResponse, ModelIndex, ModelRef, NamedTensor, Parameters, Place,
     Rows, sequences, validate,
 };
 use parm_shares::Table;
-use prometheus::Registry;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use catalogue::Catalogue;
-pub use first_run::try_file;
+pub use load::try_file;
 pub(crate) use loaded::Loaded;
+use loaded::Site;
 use order::Orders;
-pub(crate) use site::Site;
 
 use crate::engine;
-use crate::instance::{Grants, Instance, Job, Order, Queue, Seats, Setup};
+use crate::instance::{Job, Pending, Queue, Seats, Setup};
 use crate::payer::Payer;
-use crate::{Chat, Config, Error, Faults, Metrics};
+use crate::{Config, Error, Faults, Metrics};
 
 /// Priority of requests that set none, between 1 (first) and 255 (last).
 const DEFAULT_PRIORITY: u8 = 128;
@@ -59,28 +56,33 @@ pub(crate) enum Layout {
 
 /// Models, queues and instances of one process.
 pub(crate) struct Host {
-    config: Config,
-    place: Place,
+    pub(crate) config: Config,
+    pub(crate) place: Place,
     memory: Arc<memory::Memory>,
     layout: Layout,
-    metrics: Metrics,
-    faults: Option<Arc<Faults>>,
+    pub(crate) metrics: Metrics,
+    pub(crate) faults: Option<Arc<Faults>>,
     repository: Option<Repository>,
     /// The state of the repository before its models were loaded, if it is followed.
     watch: Mutex<Option<Watch>>,
-    catalogue: Catalogue,
+    pub(crate) catalogue: Catalogue,
     /// Entries of the repository and configured names that are not models, with the reasons.
     ignored: Mutex<Vec<ModelIndex>>,
     shares: Table,
     orders: Orders,
-    queues: Vec<Arc<Queue>>,
+    pub(crate) queues: Vec<Arc<Queue>>,
     /// An instance of each queue, for runs on reading threads.
     runners: Vec<Setup>,
     seats: Seats,
     started: AtomicBool,
     draining: AtomicBool,
-    /// Ends the threads when the host is dropped.
-    _instances: Vec<Instance>,
+}
+
+/// Ends the threads, and does not wait: a hung model must not keep the process from ending.
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.queues.iter().for_each(|queue| queue.close());
+    }
 }
 
 /// A request with its metadata.
@@ -97,7 +99,7 @@ impl Host {
         let repository = config.models.as_ref().map(Repository::open).transpose()?;
         let mut cuda = None;
         if repository.is_some() {
-            let chosen = engine::choose(&config.engine.name, &config.engine.options())?;
+            let chosen = engine::choose(&config.engine.name, &config.engine)?;
             cuda = chosen.cuda;
             if cuda.is_none() && config.engine.device != "cpu" {
                 tracing::warn!(engine = chosen.name, "models run on {}", chosen.about);
@@ -115,8 +117,7 @@ impl Host {
             Setup { number, queue, batching: config.batching.clone(), faults }
         });
         let setups: Vec<_> = setups.collect();
-        let instances = setups.iter().cloned().map(Instance::start).collect::<Result<_, _>>()?;
-        let runners = setups.into_iter();
+        setups.iter().cloned().try_for_each(Setup::start)?;
         Ok(Arc::new(Self {
             shares: Table::new(&config.shares),
             place: config.place(cuda),
@@ -130,17 +131,12 @@ impl Host {
             catalogue: Catalogue::default(),
             ignored: Mutex::default(),
             orders: Orders::default(),
-            runners: runners.take(count).collect(),
+            runners: setups.into_iter().take(count).collect(),
             seats: Seats::default(),
             queues,
             started: AtomicBool::new(false),
             draining: AtomicBool::new(false),
-            _instances: instances,
         }))
-    }
-
-    pub(crate) fn catalogue(&self) -> &Catalogue {
-        &self.catalogue
     }
 
     /// Models that are not loaded, with the reasons.
@@ -150,26 +146,9 @@ impl Host {
         absent
     }
 
-    pub(crate) fn faults(&self) -> Result<&Faults, Error> {
-        self.faults.as_deref().ok_or(Error::FaultsDisabled)
-    }
-
     /// Whether there is an emulated chat server; frontends have none.
     fn chats(&self) -> bool {
         self.layout == Layout::Shared && self.config.chat.model.is_some()
-    }
-
-    /// Starts the emulated chat server, if there is one.
-    pub(crate) fn chat(&self, registry: &Registry) -> Result<Option<Chat>, Error> {
-        Chat::start(&self.config.chat, self.faults.clone(), registry)
-    }
-
-    pub(crate) fn metrics(&self) -> &Metrics {
-        &self.metrics
-    }
-
-    pub(crate) fn queues(&self) -> usize {
-        self.queues.len()
     }
 
     /// Whether to accept requests: the configured models have been tried, at least one is loaded or emulated by the chat
@@ -219,9 +198,20 @@ impl Host {
         let inputs = inputs.into_iter().map(|input| input.tensor).collect();
         let payer = self.payer(model, &request.parameters);
         let frontend = caller.map(Caller::comes);
-        let order =
-            Order { model: model.clone(), payer, inputs, rows, priority, arrived, deadline, frontend };
-        let (job, answer) = Job::new(order);
+        let (reply, answer) = oneshot::channel();
+        let (model_of, pending) = (model.clone(), Some(Pending::of(model)));
+        let job = Job {
+            model: model_of,
+            payer,
+            inputs,
+            rows,
+            priority,
+            arrived,
+            deadline,
+            frontend,
+            reply,
+            pending,
+        };
         let job = self.run_where_read(queue, model.site(rows), job);
         job.map_or(Ok(()), |job| self.queues[queue].push(job))?;
         let late = || Refusal::DeadlineExceeded { waited: arrived.elapsed() };
@@ -263,7 +253,7 @@ impl Host {
             return Some(job);
         }
         let runner = &self.runners[queue];
-        let Some(ticket) = runner.begin(&job) else { return Some(job) };
+        let Some(ticket) = runner.queue.begin(&job) else { return Some(job) };
         match (site, seat) {
             (Site::LookedAfter, Some(seat)) => {
                 let runner = runner.clone();
@@ -280,19 +270,6 @@ impl Host {
         let serves = |name: &str| self.catalogue.find(&ModelRef::latest(name)).is_ok();
         let named = named.and_then(|share| Payer::named(share, &self.shares, serves));
         named.unwrap_or_else(|| model.payer.clone())
-    }
-
-    /// What grants the threads of the single queue. With batches nothing does: a request that waits at its frontend cannot join a
-    /// batch here.
-    pub(crate) fn giver(&self) -> Option<Arc<dyn Giver>> {
-        let [queue] = &self.queues[..] else { return None };
-        let granted = self.config.batching.max_batch.get() == 1;
-        granted.then(|| Arc::new(Grants::new(queue)) as Arc<dyn Giver>)
-    }
-
-    /// Waits until the current runs of a queue's threads end.
-    pub(crate) async fn settled(&self, queue: usize) {
-        self.queues[queue].settled().await;
     }
 
     /// Stops accepting requests, and waits until all current ones are answered.

@@ -4,12 +4,11 @@
 //! as there are instances. A request is already fulfilled if another load began after it was received and has ended:
 //! the files were read after the request. A load that began earlier may have read older files, and does not count.
 //!
-//! Each request waits on a thread of its own. Their number is bounded: a load that never ends would otherwise use up the
-//! runtime's threads for blocking work, which decompress bodies and read files too.
+//! Requests wait for their turn without a thread: behind a load that never ends they would otherwise use up the runtime's
+//! threads for blocking work, which decompress bodies and read files too.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use parm_protocol::Error as Refusal;
@@ -22,19 +21,11 @@ use crate::Error;
 pub(super) struct Orders {
     /// Number of loads by request that have begun.
     begun: AtomicU64,
-    /// Requests that wait or run.
-    underway: AtomicUsize,
+    /// The turn of requests.
+    turn: Arc<tokio::sync::Mutex<()>>,
     /// The last operation, if it was a load by request.
     last: Mutex<Option<Load>>,
 }
-
-/// Most requests that wait or run: half of the runtime's threads for blocking work.
-const MOST_UNDERWAY: usize = 256;
-/// The retry delay beyond them.
-const RETRY_AFTER: Duration = Duration::from_secs(10);
-
-/// The place of a request among those that wait or run.
-struct OrderPlace(Arc<Host>);
 
 /// A load by request.
 pub(super) struct Load {
@@ -80,56 +71,35 @@ impl Orders {
 impl Host {
     /// Loads, or reloads, a model by name.
     pub(crate) async fn load_model(self: &Arc<Self>, name: &str) -> Result<(), Refusal> {
-        let (host, name) = (self.clone(), name.to_string());
-        let asked = self.orders.ask();
-        let place = OrderPlace::of(self)?;
-        off_the_runtime(place, move || host.load_now(&name, asked)).await
+        let (host, name, asked) = (self.clone(), name.to_owned(), self.orders.ask());
+        self.off_the_runtime(move || host.load_now(&name, asked)).await
     }
 
     /// Takes a model out of service.
     pub(crate) async fn unload_model(self: &Arc<Self>, name: &str) -> Result<(), Refusal> {
-        let (host, name) = (self.clone(), name.to_string());
-        off_the_runtime(OrderPlace::of(self)?, move || host.unload_now(&name)).await
+        let (host, name) = (self.clone(), name.to_owned());
+        self.off_the_runtime(move || host.unload_now(&name)).await
     }
-}
 
-impl OrderPlace {
-    fn of(host: &Arc<Host>) -> Result<Self, Refusal> {
-        let place = Self(host.clone());
-        let before = host.orders.underway.fetch_add(1, Ordering::AcqRel);
-        if before < MOST_UNDERWAY {
-            return Ok(place);
-        }
-        let message = format!(
-            "{MOST_UNDERWAY} models are being loaded or unloaded: check the log for a model that hangs"
-        );
-        Err(Refusal::Overloaded { message, retry_after: RETRY_AFTER })
+    /// Loading blocks for seconds, which the runtime's threads must not.
+    async fn off_the_runtime(
+        &self,
+        work: impl FnOnce() -> Result<(), Error> + Send + 'static,
+    ) -> Result<(), Refusal> {
+        let turn = self.orders.turn.clone().lock_owned().await;
+        let outcome = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            work()
+        });
+        let lost = |error: tokio::task::JoinError| Refusal::Internal { message: error.to_string() };
+        outcome.await.map_err(lost)?.map_err(Refusal::from)
     }
-}
-
-impl Drop for OrderPlace {
-    fn drop(&mut self) {
-        self.0.orders.underway.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// Loading blocks for seconds, which the runtime's threads must not.
-async fn off_the_runtime(
-    place: OrderPlace,
-    work: impl FnOnce() -> Result<(), Error> + Send + 'static,
-) -> Result<(), Refusal> {
-    let outcome = tokio::task::spawn_blocking(move || {
-        let _place = place;
-        work()
-    });
-    let outcome = outcome.await;
-    let lost = |error: tokio::task::JoinError| Refusal::Internal { message: error.to_string() };
-    outcome.map_err(lost)?.map_err(Refusal::from)
 }
 
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::time::Duration;
 
     use prometheus::Registry;
 
@@ -154,19 +124,15 @@ mod tests {
             let host = host.clone();
             tokio::spawn(async move { host.load_model("m").await })
         };
-        let waiting: Vec<_> = (0..MOST_UNDERWAY).map(|_| load()).collect();
+        // As many as the runtime has threads for blocking work.
+        let waiting: Vec<_> = (0..600).map(|_| load()).collect();
         tokio::task::yield_now().await;
-        let refused =
-            tokio::time::timeout(Duration::from_secs(30), load()).await.expect("it waits for a thread");
-        assert!(matches!(refused.unwrap(), Err(Refusal::Overloaded { .. })));
+        let free = tokio::time::timeout(Duration::from_secs(30), tokio::task::spawn_blocking(|| ()));
+        free.await.expect("it waits for a thread").unwrap();
         drop(release);
         for load in waiting {
             assert!(matches!(load.await.unwrap(), Err(Refusal::UnknownModel { .. })));
         }
-        assert!(
-            matches!(load().await.unwrap(), Err(Refusal::UnknownModel { .. })),
-            "the places are free again"
-        );
     }
 
     #[test]

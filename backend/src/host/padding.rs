@@ -16,11 +16,11 @@
 
 use std::time::{Duration, Instant};
 
-use parm_protocol::{DataType, Padding, Shape, Tensor};
+use parm_protocol::{Padding, Shape, Tensor};
 use parm_workload::Random;
 
-use super::rows::{NEAR_ZERO, same};
 use crate::Error;
+use crate::engine::trial::{NEAR_ZERO, push, same};
 use crate::engine::{Declared, Model, Signature, guarded};
 
 /// The inputs of an encoder.
@@ -166,25 +166,12 @@ fn drawn(signature: &Signature, mask: usize, length: usize, random: &mut Random)
         let shape: Shape = input.shape.iter().enumerate().map(size).collect();
         let count: usize = shape.iter().product();
         let kinds = input.name == "token_type_ids";
-        let mut whole = || if at == mask { 1 } else { 1 + random.below(2) - usize::from(kinds) };
-        let data = (0..count).flat_map(|_| number(input.datatype, whole() as u8)).collect::<Vec<u8>>();
+        let mut data = Vec::new();
+        for _ in 0..count {
+            let whole = if at == mask { 1 } else { 1 + random.below(2) as u8 - u8::from(kinds) };
+            push(&mut data, input.datatype, whole.into(), whole);
+        }
         Tensor::new(input.datatype, shape, data.into()).ok()
     };
     signature.inputs.iter().enumerate().filter_map(input).collect()
-}
-
-/// A small whole number as bytes of a datatype.
-fn number(datatype: DataType, whole: u8) -> Vec<u8> {
-    match datatype {
-        DataType::Fp16 => half::f16::from_f32(whole.into()).to_le_bytes().into(),
-        DataType::Bf16 => half::bf16::from_f32(whole.into()).to_le_bytes().into(),
-        DataType::Fp32 => f32::from(whole).to_le_bytes().into(),
-        DataType::Fp64 => f64::from(whole).to_le_bytes().into(),
-        DataType::Bool => vec![whole & 1],
-        datatype => {
-            let mut bytes = vec![0; datatype.size().unwrap_or(1)];
-            bytes[0] = whole;
-            bytes
-        }
-    }
 }

@@ -296,19 +296,24 @@ mod tests {
         fs::write(folder.join("model.toml"), model).unwrap();
     }
 
+    /// A host of these models that follows no folder by itself.
+    fn still(root: &std::path::Path) -> Config {
+        let versions = VersionPolicy::All;
+        Config { models: Some(root.into()), versions, reload: Duration::ZERO, ..Config::default() }
+    }
+
+    fn start(config: Config) -> (Arc<Host>, Registry) {
+        let registry = Registry::new();
+        let host = Host::start(config, Metrics::worker(&registry).unwrap(), Layout::Shared).unwrap();
+        host.load_all().unwrap();
+        (host, registry)
+    }
+
     #[test]
     fn model_that_changes_while_models_load_is_loaded_again() {
         let root = tempfile::tempdir().unwrap();
         put(root.path(), 1, 1);
-        let reload = Duration::from_millis(1);
-        let config = Config {
-            models: Some(root.path().into()),
-            reload,
-            versions: VersionPolicy::All,
-            ..Config::default()
-        };
-        let host = Host::start(config, Metrics::worker(&Registry::new()).unwrap(), Layout::Shared).unwrap();
-        host.load_all().unwrap();
+        let (host, _) = start(Config { reload: Duration::from_millis(1), ..still(root.path()) });
         put(root.path(), 1, 1234);
         put(root.path(), 2, 7);
         host.follow().unwrap();
@@ -324,20 +329,12 @@ mod tests {
         assert!(is_new(), "it serves {:?} and {:?}", shape("1"), shape("2"));
     }
 
-    fn host(root: &std::path::Path, versions: VersionPolicy) -> Arc<Host> {
-        let config =
-            Config { models: Some(root.into()), versions, reload: Duration::ZERO, ..Config::default() };
-        let host = Host::start(config, Metrics::worker(&Registry::new()).unwrap(), Layout::Shared).unwrap();
-        host.load_all().unwrap();
-        host
-    }
-
     #[test]
-    fn version_missed_once_stays_while_another_changes() {
+    fn version_missed_once_stays_until_it_is_removed() {
         for versions in [VersionPolicy::All, VersionPolicy::Latest] {
             let root = tempfile::tempdir().unwrap();
             (1..=2).for_each(|version| put(root.path(), version, 1));
-            let host = host(root.path(), versions);
+            let (host, _) = start(Config { versions, ..still(root.path()) });
             let before = host.catalogue.known("m");
             fs::remove_dir_all(root.path().join("m/2")).unwrap();
             put(root.path(), 1, 3);
@@ -345,6 +342,11 @@ mod tests {
             assert!(host.catalogue.known("m").contains(&2), "{versions:?}: only one poll missed version 2");
             host.apply(&[Change::Removed("m".into(), 2)]);
             assert_eq!(host.catalogue.known("m"), [1], "{versions:?}, before: {before:?}");
+            fs::remove_dir_all(root.path().join("m")).unwrap();
+            host.apply(&[Change::Changed("m".into(), 1)]);
+            assert_eq!(host.catalogue.known("m"), [1]);
+            host.apply(&[Change::Removed("m".into(), 1)]);
+            assert_eq!(host.catalogue.known("m"), [0; 0]);
         }
     }
 
@@ -352,7 +354,7 @@ mod tests {
     fn unreadable_newest_version_goes_on_alone() {
         let root = tempfile::tempdir().unwrap();
         (1..=2).for_each(|version| put(root.path(), version, 1));
-        let host = host(root.path(), VersionPolicy::Latest);
+        let (host, _) = start(Config { versions: VersionPolicy::Latest, ..still(root.path()) });
         std::os::unix::fs::symlink("/nowhere", root.path().join("m/2/labels.txt")).unwrap();
         put(root.path(), 1, 3);
         host.apply(&[Change::Changed("m".into(), 1)]);
@@ -372,10 +374,7 @@ mod tests {
         fs::create_dir_all(root.path().join("m/2")).unwrap();
         let absent = |load: &[&str]| {
             let load = load.iter().map(|name| (*name).to_owned()).collect();
-            let config = Config { models: Some(root.path().into()), load, ..Config::default() };
-            let host =
-                Host::start(config, Metrics::worker(&Registry::new()).unwrap(), Layout::Shared).unwrap();
-            host.load_all().unwrap();
+            let (host, _) = start(Config { load, versions: VersionPolicy::Latest, ..still(root.path()) });
             host.absent().into_iter().map(|model| model.name).collect::<Vec<_>>()
         };
         assert_eq!(absent(&[]), ["flat"]);
@@ -387,11 +386,7 @@ mod tests {
     fn series_of_a_version_end_with_it() {
         let root = tempfile::tempdir().unwrap();
         (1..=2).for_each(|version| put(root.path(), version, 1));
-        let (versions, reload) = (VersionPolicy::All, Duration::ZERO);
-        let config = Config { models: Some(root.path().into()), versions, reload, ..Config::default() };
-        let registry = Registry::new();
-        let host = Host::start(config, Metrics::worker(&registry).unwrap(), Layout::Shared).unwrap();
-        host.load_all().unwrap();
+        let (host, registry) = start(still(root.path()));
         for version in ["1", "2"] {
             host.metrics.failed(Some(("m", version)), "malformed");
         }
@@ -406,17 +401,5 @@ mod tests {
         fs::remove_dir_all(root.path().join("m/1")).unwrap();
         host.apply(&[Change::Removed("m".into(), 1)]);
         assert_eq!((count("1"), count("2")), (0, before));
-    }
-
-    #[test]
-    fn model_missed_once_stays_until_it_is_removed() {
-        let root = tempfile::tempdir().unwrap();
-        put(root.path(), 1, 1);
-        let host = host(root.path(), VersionPolicy::Latest);
-        fs::remove_dir_all(root.path().join("m")).unwrap();
-        host.apply(&[Change::Changed("m".into(), 1)]);
-        assert_eq!(host.catalogue.known("m"), [1]);
-        host.apply(&[Change::Removed("m".into(), 1)]);
-        assert_eq!(host.catalogue.known("m"), [0; 0]);
     }
 }

@@ -5,17 +5,10 @@
 //! ([`Seats`]). Several threads may take from one queue (a worker's instances) or each from its own (instances that our
 //! dispatcher addresses individually).
 
-mod batch;
-mod grants;
-mod job;
-mod line;
 mod queue;
 mod run;
 mod seats;
-mod state;
 
-pub(crate) use grants::Grants;
-pub(crate) use job::{Job, Order};
-pub(crate) use queue::Queue;
-pub(crate) use run::{Instance, Setup};
+pub(crate) use queue::{Grants, Queue};
+pub(crate) use run::{Job, Pending, Setup};
 pub(crate) use seats::Seats;

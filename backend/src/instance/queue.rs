@@ -10,22 +10,29 @@
 //! comes before those that wait here. A job without a grant never waits for a granted one that is still under way, so that no
 //! thread idles.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU16;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use parm_grants::{Granter, Order};
+use parm_grants::{Granter, Order, Told};
 use parm_protocol::Error;
-use parm_protocol::fleet::{Frontend, Mailbox};
+use parm_protocol::fleet::{Frontend, Giver, Mailbox};
+use parm_shares::{Book, Charge, Due, Table, Terms, Work};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::Job;
-use super::state::{Letter, State, Ticket};
+use crate::host::Loaded;
+use crate::metrics::ShareMetrics;
+use crate::payer::Payer;
 use crate::{Config, Metrics};
 
 /// The retry delay of a rejected client: about the time in which a short queue moves.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
+/// Number of shares without jobs whose service is remembered: models may come and go.
+const LINES_KEPT: usize = 256;
 
 pub(crate) struct Queue {
     state: Mutex<State>,
@@ -35,28 +42,136 @@ pub(crate) struct Queue {
     /// Signalled when a thread ends its job.
     done: Notify,
     /// Signalled when old grants need a look earlier than announced.
-    pub(super) sooner: Arc<Notify>,
+    sooner: Arc<Notify>,
     capacity: usize,
+}
+
+struct State {
+    /// The waiting jobs by share.
+    lines: BTreeMap<Payer, Line>,
+    book: Book<Payer, String>,
+    /// Weights of models, if not 1.
+    weights: BTreeMap<String, NonZeroU16>,
+    /// Number of waiting jobs.
+    waiting: usize,
+    /// Jobs so far.
+    arrived: u64,
+    /// Instances: the number of jobs that run at a time.
     threads: usize,
+    /// Busy instances, on their own thread or on a reading thread.
+    busy: usize,
+    open: bool,
+    granter: Granter<Frontend>,
+    /// The mailboxes of the frontends that take part.
+    mailboxes: BTreeMap<Frontend, Arc<dyn Mailbox>>,
+    frontends: u64,
+    /// When the granter must look after old grants.
+    look: Option<Duration>,
+    origin: Instant,
+    metrics: Metrics,
+}
+
+/// The waiting jobs of one share, and its metrics.
+struct Line {
+    jobs: BTreeMap<Place, Job>,
+    metrics: ShareMetrics,
+    /// Seconds that were counted as used, and as entitled.
+    counted: (f64, f64),
+}
+
+/// The place of a job in its line: jobs with a grant come first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    needs_grant: bool,
+    priority: u8,
+    /// Its number among all jobs.
+    number: u64,
+}
+
+/// A job that a thread took, with the charge of its share.
+pub(crate) struct Ticket {
+    model: Arc<Loaded>,
+    payer: Payer,
+    charge: Charge,
+    /// The frontend of the job, if it takes part.
+    frontend: Option<Frontend>,
+    /// Its instance was given to the next job already.
+    handed_on: bool,
+}
+
+/// A message and the mailbox of its frontend, and whether it travels at once.
+type Letter = (Arc<dyn Mailbox>, Told, bool);
+
+/// How urgent a job is: late queries precede all others, and spare work, which may turn out useless, comes last.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Class {
+    Late,
+    Query,
+    Spare,
+}
+
+/// The position in the order of service: the smallest comes first. Jobs with a grant precede all others.
+type Rank = (bool, bool, Class, Due, u64);
+
+impl Class {
+    fn of(priority: u8) -> Self {
+        match priority {
+            1 => Class::Late,
+            2..=254 => Class::Query,
+            _ => Class::Spare,
+        }
+    }
+
+    /// The kind in the account of a share. A retry counts as redundancy: its query has had its turn.
+    fn work(self) -> Work {
+        if self == Class::Query { Work::Query } else { Work::Redundancy }
+    }
+}
+
+impl Line {
+    fn new(metrics: ShareMetrics) -> Self {
+        Self { jobs: BTreeMap::new(), metrics, counted: (0.0, 0.0) }
+    }
+
+    fn show(&self) {
+        self.metrics.waiting.set(self.jobs.len() as i64);
+    }
 }
 
 impl Queue {
     /// The queue of this number of threads.
     pub(crate) fn new(config: &Config, threads: usize, metrics: &Metrics) -> Self {
+        let (shares, mut book) = (Table::new(&config.shares), Book::default());
+        let mut lines = BTreeMap::new();
+        for (_, name, settings) in shares.iter() {
+            let payer = Payer::Share(name.clone());
+            book.promise(&payer, settings.terms());
+            lines.insert(payer.clone(), Line::new(metrics.share(&payer)));
+        }
+        let state = State {
+            lines,
+            book,
+            weights: config.weights.clone(),
+            waiting: 0,
+            arrived: 0,
+            threads,
+            busy: 0,
+            open: true,
+            granter: Granter::new(u16::try_from(threads).unwrap_or(u16::MAX)),
+            mailboxes: BTreeMap::new(),
+            frontends: 0,
+            look: None,
+            origin: Instant::now(),
+            metrics: metrics.clone(),
+        };
         Self {
-            state: Mutex::new(State::new(config, threads, metrics.clone())),
+            state: Mutex::new(state),
             arrived: Condvar::new(),
             idle: Notify::new(),
             done: Notify::new(),
             sooner: Arc::default(),
             capacity: config.queue.get(),
-            threads,
         }
-    }
-
-    /// Jobs that run at a time.
-    pub(super) fn threads(&self) -> usize {
-        self.threads
     }
 
     /// Queues a job, or rejects it.
@@ -83,7 +198,7 @@ impl Queue {
     /// Starts a job at once on the caller's thread, if an instance is free and no other work precedes it.
     pub(crate) fn begin(&self, job: &Job) -> Option<Ticket> {
         let mut state = self.state.lock();
-        if !state.may_begin_at_once() {
+        if !state.open || state.waiting > 0 || state.is_full() {
             return None;
         }
         let granted = state.is_granted(job);
@@ -129,7 +244,7 @@ impl Queue {
     pub(crate) fn hand_on(&self, ticket: &mut Ticket) {
         let mut state = self.state.lock();
         state.hand_on(ticket);
-        self.tell(state, ticket.frontend());
+        self.tell(state, ticket.frontend);
     }
 
     /// Ends a job that a thread took, after its answer. Returns whether there is more work.
@@ -208,48 +323,13 @@ impl Queue {
         self.arrived.notify_all();
     }
 
-    /// Registers a frontend. Returns whether it is the first one ever.
-    pub(super) fn join(&self, mailbox: Arc<dyn Mailbox>) -> (Frontend, bool) {
-        let mut state = self.state.lock();
-        state.frontends += 1;
-        let frontend = Frontend(state.frontends);
-        if state.open {
-            state.granter.join(frontend);
-            state.mailboxes.insert(frontend, mailbox);
-        }
-        self.tell_all(state);
-        (frontend, frontend == Frontend(1))
-    }
-
-    /// Removes a frontend.
-    pub(super) fn leave(&self, frontend: Frontend) {
-        let mut state = self.state.lock();
-        let now = state.now();
-        state.granter.leave(now, frontend);
-        state.mailboxes.remove(&frontend);
-        self.tell_all(state);
-    }
-
-    /// Tells frontends whether they share the instances, under the lock: the order of these messages matters.
-    fn tell_all(&self, mut state: MutexGuard<'_, State>) {
-        deliver(self.written(&mut state, None));
-    }
-
-    /// Handles a frontend's message.
-    pub(super) fn hears(&self, frontend: Frontend, order: Order) {
-        let mut state = self.state.lock();
-        let now = state.now();
-        state.granter.hears(now, frontend, order);
-        self.tell(state, None);
-    }
-
     /// Looks after old grants, and returns when to look again.
-    pub(super) fn look(&self) -> Option<Instant> {
+    fn look(&self) -> Option<Instant> {
         let mut state = self.state.lock();
-        let now = state.now();
+        let now = state.origin.elapsed();
         state.granter.settle(now);
         state.look = state.granter.next_look();
-        let at = state.look.map(|at| state.instant(at));
+        let at = state.look.map(|at| state.origin + at);
         self.tell(state, None);
         at
     }
@@ -261,19 +341,238 @@ impl Queue {
         deliver(letters);
     }
 
-    /// Returns what is to be told to frontends, and reschedules the look at old grants.
+    /// The messages for frontends. That to the frontend of the job that just ended may be sent with the answer. Reschedules the
+    /// look at old grants.
     fn written(&self, state: &mut State, answering: Option<Frontend>) -> Vec<Letter> {
         let next = state.granter.next_look();
         if next.is_some_and(|next| state.look.is_none_or(|at| next < at)) {
             state.look = next;
             self.sooner.notify_one();
         }
-        state.letters(answering)
+        let sharing = &state.metrics.sharing;
+        sharing.frontends.set(state.mailboxes.len() as i64);
+        sharing.grants.set(state.granter.unused() as i64);
+        sharing.asking.set(state.granter.asking() as i64);
+        let letters = state.granter.told().filter_map(|(frontend, told)| {
+            let at_once = answering != Some(frontend);
+            Some((state.mailboxes.get(&frontend)?.clone(), told, at_once))
+        });
+        letters.collect()
     }
 }
 
 fn deliver(letters: Vec<Letter>) {
     for (mailbox, told, at_once) in letters {
         mailbox.post(told, at_once);
+    }
+}
+
+impl State {
+    /// Whether a job that comes has a grant, which it uses.
+    fn is_granted(&mut self, job: &Job) -> bool {
+        job.frontend.is_some_and(|frontend| self.granter.comes(frontend))
+    }
+
+    /// The line of a share; created if it does not exist.
+    fn line(&mut self, payer: &Payer) -> &mut Line {
+        if !self.lines.contains_key(payer) {
+            if let Payer::Model(model) = payer
+                && !self.book.knows(payer)
+            {
+                let weight = self.weights.get(&**model).map_or(1, |weight| weight.get());
+                self.book.promise(payer, Terms { weight: weight.into(), reserved: 0 });
+            }
+        }
+        let metrics = &self.metrics;
+        self.lines.entry(payer.clone()).or_insert_with(|| Line::new(metrics.share(payer)))
+    }
+
+    fn push(&mut self, job: Job, granted: bool) {
+        self.arrived += 1;
+        self.waiting += 1;
+        let place = Place { needs_grant: !granted, priority: job.priority, number: self.arrived };
+        self.book.wait(&job.payer);
+        let line = self.line(&job.payer.clone());
+        line.jobs.insert(place, job);
+        line.show();
+    }
+
+    /// Whether a job's share uses its part of a full queue. Shares below their part are admitted, so that a flood does
+    /// not shut others out.
+    fn has_its_part(&self, job: &Job, capacity: usize) -> bool {
+        let own = self.lines.get(&job.payer).map_or(0, |line| line.jobs.len());
+        let waits = |(payer, line): &(&Payer, &Line)| **payer != job.payer && !line.jobs.is_empty();
+        own * (self.lines.iter().filter(waits).count() + 1) >= capacity
+    }
+
+    /// The next line, and its rank.
+    fn first(&self) -> Option<(Rank, &Payer)> {
+        let ranked = self.lines.iter().filter_map(|(payer, line)| {
+            let Place { needs_grant, priority, number } = *line.jobs.first_key_value()?.0;
+            let class = Class::of(priority);
+            let turn = self.book.turn(payer, class.work());
+            Some(((needs_grant, turn.waits_its_turn, class, turn.due, number), payer))
+        });
+        ranked.min_by_key(|(rank, _)| *rank)
+    }
+
+    /// The next job that is still wanted, and whether it has a grant.
+    fn pop(&mut self) -> Option<(Job, bool)> {
+        loop {
+            let payer = self.first()?.1.clone();
+            let line = self.lines.get_mut(&payer)?;
+            let (place, job) = line.jobs.pop_first()?;
+            line.show();
+            self.waiting -= 1;
+            // Removes the job from its share's account: a cancelled one does not start.
+            self.book.leave(&payer, 1);
+            if !job.is_useless(Instant::now()) {
+                return Some((job, !place.needs_grant));
+            }
+            self.drop_useless(place, job);
+        }
+    }
+
+    /// Counts a dropped job, and reports the expired deadline to a client that still waits. Its grant goes to the next.
+    fn drop_useless(&mut self, place: Place, job: Job) {
+        if !place.needs_grant {
+            self.granter.end(self.origin.elapsed(), None);
+        }
+        job.model.statistics.dropped.inc();
+        let waited = job.arrived.elapsed();
+        job.answer(Err(Error::DeadlineExceeded { waited }));
+    }
+
+    fn begin(&mut self, job: &Job, granted: bool) -> Ticket {
+        self.busy += 1;
+        if !granted {
+            self.granter.begin();
+        }
+        let (model, payer) = (job.model.clone(), job.payer.clone());
+        // A job that begins at once was in no line, and is charged like others.
+        self.line(&payer);
+        let charge = self.book.begin(&payer, &model.metadata.name, Class::of(job.priority).work());
+        Ticket { model, payer, charge, frontend: job.frontend, handed_on: false }
+    }
+
+    /// A thread's job has ended: its instance is free for the next. While jobs wait here, its grant does not stay with its frontend.
+    fn hand_on(&mut self, ticket: &mut Ticket) {
+        if !std::mem::replace(&mut ticket.handed_on, true) {
+            let now = self.origin.elapsed();
+            self.granter.end(now, ticket.frontend.filter(|_| self.waiting == 0));
+        }
+    }
+
+    fn end(&mut self, mut ticket: Ticket, took: Duration) {
+        self.hand_on(&mut ticket);
+        self.busy -= 1;
+        self.book.end(&ticket.payer, &ticket.model.metadata.name, ticket.charge, took);
+        for (payer, account) in self.book.accounts() {
+            if let Some(Line { metrics, counted, .. }) = self.lines.get_mut(payer) {
+                metrics.used.inc_by((account.used - counted.0).max(0.0));
+                metrics.entitled.inc_by((account.entitled - counted.1).max(0.0));
+                *counted = (account.used, account.entitled);
+            }
+        }
+        if self.lines.len() > LINES_KEPT {
+            self.book.forget(|payer| matches!(payer, Payer::Model(_)));
+            self.lines.retain(|payer, line| !line.jobs.is_empty() || self.book.knows(payer));
+            let models: BTreeSet<&str> = self.lines.keys().map(|payer| payer.labels()[1]).collect();
+            self.book.forget_models(|model| !models.contains(&**model));
+        }
+    }
+
+    /// Whether all instances are busy.
+    fn is_full(&self) -> bool {
+        self.busy >= self.threads
+    }
+
+    fn is_idle(&self) -> bool {
+        self.busy == 0 && self.waiting == 0
+    }
+
+    fn clear_useless(&mut self) {
+        let now = Instant::now();
+        let mut useless = Vec::new();
+        for (payer, line) in &mut self.lines {
+            let before = useless.len();
+            useless.extend(line.jobs.extract_if(.., |_, job| job.is_useless(now)));
+            line.show();
+            self.waiting -= useless.len() - before;
+            self.book.leave(payer, (useless.len() - before) as u32);
+        }
+        useless.into_iter().for_each(|(place, job)| self.drop_useless(place, job));
+    }
+
+    /// Jobs in order, up to the first that does not fit, so that small jobs do not overtake a large one forever.
+    fn extract_mates(&mut self, first: &Job, mut rows: usize) -> Vec<Job> {
+        let Some(line) = self.lines.get_mut(&first.payer) else { return Vec::new() };
+        let mates = line.jobs.iter().filter(|(_, job)| first.can_join(job));
+        let fitting = mates.map_while(|(&place, job)| {
+            rows = rows.checked_sub(job.rows)?;
+            Some(place)
+        });
+        let places: Vec<_> = fitting.collect();
+        let mates: Vec<Job> = places.into_iter().filter_map(|place| line.jobs.remove(&place)).collect();
+        line.show();
+        self.waiting -= mates.len();
+        self.book.leave(&first.payer, mates.len() as u32);
+        mates
+    }
+}
+
+/// A queue as frontends see it: it grants them its threads.
+pub(crate) struct Grants(pub(crate) Arc<Queue>);
+
+impl Giver for Grants {
+    fn slots(&self) -> Option<NonZeroU16> {
+        NonZeroU16::new(u16::try_from(self.0.state.lock().threads).unwrap_or(u16::MAX))
+    }
+
+    fn join(&self, mailbox: Box<dyn Mailbox>) -> Frontend {
+        let mut state = self.0.state.lock();
+        state.frontends += 1;
+        let frontend = Frontend(state.frontends);
+        if state.open {
+            state.granter.join(frontend);
+            state.mailboxes.insert(frontend, mailbox.into());
+        }
+        // Under the lock: the order of messages that say whether frontends share the instances matters.
+        deliver(self.0.written(&mut state, None));
+        if frontend == Frontend(1) {
+            tokio::spawn(watch(Arc::downgrade(&self.0)));
+        }
+        frontend
+    }
+
+    fn leave(&self, frontend: Frontend) {
+        let mut state = self.0.state.lock();
+        let now = state.origin.elapsed();
+        state.granter.leave(now, frontend);
+        state.mailboxes.remove(&frontend);
+        deliver(self.0.written(&mut state, None));
+    }
+
+    fn hears(&self, frontend: Frontend, order: Order) {
+        let mut state = self.0.state.lock();
+        let now = state.origin.elapsed();
+        state.granter.hears(now, frontend, order);
+        self.0.tell(state, None);
+    }
+}
+
+/// Looks after old grants while the queue exists.
+async fn watch(queue: Weak<Queue>) {
+    /// The interval without grants to look after, in which a dropped queue is noticed.
+    const LONGEST: Duration = Duration::from_secs(1);
+    loop {
+        let Some(strong) = queue.upgrade() else { return };
+        let at = strong.look();
+        let sooner = strong.sooner.clone();
+        drop(strong);
+        let notified = sooner.notified();
+        let pause = at.map_or(LONGEST, |at| at.saturating_duration_since(Instant::now()));
+        // Before or after, but not both.
+        let _ = tokio::time::timeout(pause.min(LONGEST), notified).await;
     }
 }

@@ -1,99 +1,72 @@
-//! The emulated chat server over a real socket.
+//! The emulated chat server as its HTTP server calls it.
 
-use std::net::SocketAddr;
-use std::num::NonZeroUsize;
-use std::sync::Arc;
 use std::time::Duration;
 
+use http_body_util::BodyExt;
 use parm_backend::faults::{Plan, Replay, Wrong};
 use parm_backend::{Chat, Config, Metrics, Worker, chat};
-use parm_transport::keys::{Digest, Entry, Keys, Role};
-use parm_transport::server::{self, Address, Server};
+use parm_protocol::Error as Refusal;
+use parm_transport::server::{Guest, GuestBody};
 use parm_workload::{Fault, Faults, Targets, When};
 use prometheus::Registry;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio_util::sync::{CancellationToken, DropGuard};
 
 const PATH: &str = "/v1/chat/completions";
 
-/// The key that requests have.
-const KEY: &str = "hush";
-
-/// A worker with an emulated chat server that takes no time, and with fault injection.
+/// A worker with an emulated chat server, and with fault injection.
 struct Scene {
     worker: Worker,
     registry: Registry,
-    address: SocketAddr,
-    _stop: DropGuard,
+    chat: Chat,
 }
 
-/// An answer, read to the end of its connection.
-struct Answer {
-    status: u16,
-    head: String,
-    body: String,
-}
-
+/// A server that takes no time.
 fn settings() -> chat::Config {
     let model = Some("tiny".into());
     chat::Config { model, iteration_ms: 0.0, stream_ms: 0.0, prompt_token_ms: 0.0, ..chat::Config::default() }
 }
 
+/// A server whose iterations never end within a test.
+fn slow() -> chat::Config {
+    chat::Config { iteration_ms: 60_000.0, ..settings() }
+}
+
 impl Scene {
-    async fn new() -> Self {
-        Self::with(settings()).await
-    }
-
-    async fn with(chat: chat::Config) -> Self {
-        Self::guarded(chat, Keys::none()).await
-    }
-
-    async fn guarded(chat: chat::Config, keys: Keys) -> Self {
+    fn new(chat: chat::Config) -> Self {
         let registry = Registry::new();
         let config = Config { chat, faults: true, ..Config::default() };
         let worker = Worker::start(config, Metrics::worker(&registry).unwrap()).unwrap();
         worker.load().unwrap();
-        let chat: Chat = worker.chat(&registry).unwrap().unwrap();
-        let any = Address::local(0);
-        let max_body_bytes = NonZeroUsize::new(100_000).unwrap();
-        let config = server::Config {
-            http: any,
-            grpc: any,
-            metrics: any,
-            max_body_bytes,
-            ..server::Config::default()
-        };
-        let server = Server::bind_for(keys, config, Arc::new(worker.clone())).await.unwrap();
-        let server = server.with_guest(Arc::new(chat));
-        let address = server.addresses().http;
-        let stop = CancellationToken::new();
-        tokio::spawn(server.run(stop.clone()));
-        Self { worker, registry, address, _stop: stop.drop_guard() }
+        let chat = worker.chat(&registry).unwrap().unwrap();
+        Self { worker, registry, chat }
     }
 
-    /// Connects and sends a request of HTTP/1.0, whose answer ends with the connection.
-    async fn send(&self, method: &str, path: &str, body: &[u8]) -> TcpStream {
-        let mut stream = TcpStream::connect(self.address).await.unwrap();
-        let head = format!(
-            "{method} {path} HTTP/1.0\r\nhost: {}\r\nauthorization: Bearer {KEY}\r\ncontent-length: {}\r\n\r\n",
-            self.address,
-            body.len()
-        );
-        stream.write_all(&[head.as_bytes(), body].concat()).await.unwrap();
-        stream
+    /// Asks as the server does, which may have refused the body.
+    async fn ask(&self, path: &str, body: Result<Vec<u8>, Refusal>) -> http::Response<GuestBody> {
+        let (head, ()) = http::Request::post(path).body(()).unwrap().into_parts();
+        self.chat.answer(head, body.map(Into::into)).await
     }
 
-    async fn ask(&self, method: &str, path: &str, body: &[u8]) -> Answer {
-        let mut stream = self.send(method, path, body).await;
-        let mut bytes = Vec::new();
-        stream.read_to_end(&mut bytes).await.unwrap();
-        Answer::read(&bytes)
+    /// The status and the whole body of an answer.
+    async fn post(&self, body: &Value) -> (u16, String) {
+        whole(self.ask(PATH, Ok(body.to_string().into())).await).await
     }
 
-    async fn post(&self, path: &str, body: &Value) -> Answer {
-        self.ask("POST", path, body.to_string().as_bytes()).await
+    async fn json(&self, body: &Value) -> Value {
+        serde_json::from_str(&self.post(body).await.1).unwrap()
+    }
+
+    /// The documents of a stream, which must end with `[DONE]`.
+    async fn events(&self, body: &Value) -> Vec<Value> {
+        let (status, body) = self.post(&with(body, "stream", true)).await;
+        let mut events: Vec<&str> = body.split("\n\n").collect();
+        assert_eq!((status, events.pop(), events.pop()), (200, Some(""), Some("data: [DONE]")), "{body}");
+        let document = |event: &str| serde_json::from_str(event.strip_prefix("data: ").unwrap()).unwrap();
+        events.into_iter().map(document).collect()
+    }
+
+    fn set(&self, plan: Plan) {
+        self.worker.faults().unwrap().set(plan).unwrap();
     }
 
     /// A metric's value.
@@ -112,28 +85,10 @@ impl Scene {
     }
 }
 
-impl Answer {
-    fn read(bytes: &[u8]) -> Self {
-        let text = String::from_utf8_lossy(bytes).into_owned();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
-        Self { status, head: head.to_lowercase(), body: body.to_owned() }
-    }
-
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
-    }
-
-    /// The documents of a stream, which must end with `[DONE]`.
-    fn events(&self) -> Vec<Value> {
-        let mut events: Vec<&str> = self.body.split("\n\n").collect();
-        assert_eq!(events.pop(), Some(""), "{}", self.body);
-        assert_eq!(events.pop(), Some("data: [DONE]"), "{}", self.body);
-        events
-            .into_iter()
-            .map(|event| serde_json::from_str(event.strip_prefix("data: ").unwrap()).unwrap())
-            .collect()
-    }
+async fn whole(answer: http::Response<GuestBody>) -> (u16, String) {
+    let status = answer.status().as_u16();
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(body.into()).unwrap())
 }
 
 fn chat_about(text: &str, tokens: u64) -> Value {
@@ -141,76 +96,65 @@ fn chat_about(text: &str, tokens: u64) -> Value {
     json!({ "model": "tiny", "messages": messages, "max_tokens": tokens })
 }
 
-fn with(mut body: Value, name: &str, value: impl Into<Value>) -> Value {
+fn with(body: &Value, name: &str, value: impl Into<Value>) -> Value {
+    let mut body = body.clone();
     body[name] = value.into();
     body
 }
 
 #[tokio::test]
 async fn replicas_answer_whole_and_with_the_same_bytes() {
-    let (one, other) = (Scene::new().await, Scene::new().await);
+    let (one, other) = (Scene::new(settings()), Scene::new(settings()));
     let body = chat_about("How late is it?", 5);
-    let answer = one.post(PATH, &body).await;
-    assert_eq!(answer.body, other.post(PATH, &body).await.body);
-    let choice = &answer.json()["choices"][0];
-    assert_eq!(
-        (&answer.json()["object"], &choice["finish_reason"]),
-        (&json!("chat.completion"), &json!("length"))
-    );
+    assert_eq!(one.post(&body).await, other.post(&body).await);
+    assert_ne!(one.post(&body).await, one.post(&chat_about("How long is it?", 5)).await);
+    let answer = one.json(&body).await;
+    let choice = &answer["choices"][0];
+    assert_eq!((&answer["object"], &choice["finish_reason"]), (&json!("chat.completion"), &json!("length")));
     assert_eq!(choice["message"]["content"].as_str().unwrap().split(' ').count(), 5);
     let usage = json!({ "prompt_tokens": 4, "completion_tokens": 5, "total_tokens": 9 });
-    assert_eq!(answer.json()["usage"], usage);
-    assert_ne!(answer.body, one.post(PATH, &chat_about("How long is it?", 5)).await.body);
-    let unlimited = json!({ "model": "tiny", "messages": [{ "role": "user", "content": "Hi" }] });
-    let unlimited = one.post(PATH, &unlimited).await.json();
-    assert_eq!(unlimited["usage"]["completion_tokens"], 16);
-    assert_eq!(unlimited["choices"][0]["finish_reason"], "stop");
-}
-
-#[tokio::test]
-async fn models_health_and_own_protocol_are_next_to_the_chat() {
-    let scene = Scene::new().await;
-    assert_eq!(scene.ask("GET", "/health", b"").await.status, 200);
-    assert_eq!(scene.ask("GET", "/v1/models", b"").await.json()["data"][0]["id"], "tiny");
-    assert_eq!(scene.ask("GET", "/v2/health/ready", b"").await.status, 200);
-    assert_eq!(scene.ask("GET", "/v1/nothing", b"").await.status, 404);
+    assert_eq!(answer["usage"], usage);
+    let unlimited = one.json(&with(&chat_about("Hi", 0), "max_tokens", Value::Null)).await;
+    assert_eq!(
+        (&unlimited["usage"]["completion_tokens"], &unlimited["choices"][0]["finish_reason"]),
+        (&json!(16), &json!("stop"))
+    );
+    let (status, models) = whole(one.ask("/v1/models", Ok(vec![])).await).await;
+    assert!(status == 200 && models.contains("\"id\":\"tiny\""), "{models}");
+    assert_eq!(one.ask("/health", Ok(vec![])).await.status(), 200);
 }
 
 #[tokio::test]
 async fn bad_requests_are_answered_in_the_clients_shape() {
-    let scene = Scene::new().await;
-    let ok = || chat_about("Hi", 3);
+    let scene = Scene::new(settings());
+    let ok = chat_about("Hi", 3);
+    let unsupported = Refusal::Unimplemented { what: "GET".into() };
     for (body, status, reason) in [
-        (json!("text"), 400, "invalid body"),
-        (with(ok(), "messages", json!([])), 400, "one message"),
-        (with(ok(), "max_tokens", 0), 400, "one token of max_tokens"),
-        (with(ok(), "max_tokens", u32::MAX), 400, "shorten"),
-        (with(ok(), "max_completion_tokens", 262_144), 400, "262144 tokens at most"),
-        (with(ok(), "model", "huge"), 404, "use `tiny`"),
-        (chat_about(&"x".repeat(200_000), 3), 413, "100000"),
+        (Ok(json!("text")), 400, "invalid body"),
+        (Ok(with(&ok, "messages", json!([]))), 400, "one message"),
+        (Ok(with(&ok, "max_tokens", 0)), 400, "one token of max_tokens"),
+        (Ok(with(&ok, "max_tokens", u32::MAX)), 400, "shorten"),
+        (Ok(with(&ok, "max_completion_tokens", 262_144)), 400, "262144 tokens at most"),
+        (Ok(with(&ok, "model", "huge")), 404, "use `tiny`"),
+        (Err(unsupported), 405, "GET is not supported"),
+        (Err(Refusal::Malformed { message: "no".into() }), 400, "no"),
     ] {
-        let answer = scene.post(PATH, &body).await;
-        let error = answer.json()["error"].clone();
-        let message = error["message"].as_str().unwrap_or_default();
-        assert_eq!((answer.status, &error["type"]), (status, &json!("invalid_request_error")), "{message}");
-        assert!(message.contains(reason), "{reason}: {message}");
+        let (answered, answer) = whole(scene.ask(PATH, body.map(|body| body.to_string().into())).await).await;
+        let error = &serde_json::from_str::<Value>(&answer).unwrap()["error"];
+        assert_eq!((answered, &error["type"]), (status, &json!("invalid_request_error")), "{answer}");
+        assert!(error["message"].as_str().is_some_and(|message| message.contains(reason)), "{answer}");
     }
-    let deep = scene.ask("POST", PATH, "[".repeat(50_000).as_bytes()).await;
-    assert_eq!(deep.status, 400);
-    assert_eq!(scene.ask("GET", PATH, b"").await.status, 405);
+    assert_eq!(scene.ask(PATH, Ok("[".repeat(50_000).into())).await.status(), 400);
     assert_eq!(scene.count("parm_chat_waiting") + scene.count("parm_chat_running"), 0.0);
 }
 
 #[tokio::test]
 async fn chunks_are_role_content_reason_usage_and_done() {
-    let scene = Scene::new().await;
-    let body = with(chat_about("How late is it?", 4), "stream", true);
-    let whole = scene.post(PATH, &chat_about("How late is it?", 4)).await.json();
-    let answer =
-        scene.post(PATH, &with(body.clone(), "stream_options", json!({ "include_usage": true }))).await;
-    assert!(answer.head.contains("content-type: text/event-stream"), "{}", answer.head);
-    let events = answer.events();
-    assert_eq!(events.len(), 1 + 4 + 1 + 1, "{}", answer.body);
+    let scene = Scene::new(settings());
+    let body = chat_about("How late is it?", 4);
+    let whole = scene.json(&body).await;
+    let events = scene.events(&with(&body, "stream_options", json!({ "include_usage": true }))).await;
+    assert_eq!(events.len(), 1 + 4 + 1 + 1, "{events:?}");
     let delta = |at: usize| events[at]["choices"][0]["delta"].clone();
     assert_eq!(delta(0), json!({ "role": "assistant", "content": "" }));
     let text: String = (1..5).map(|at| delta(at)["content"].as_str().unwrap().to_owned()).collect();
@@ -218,114 +162,75 @@ async fn chunks_are_role_content_reason_usage_and_done() {
     assert_eq!((delta(5), &events[5]["choices"][0]["finish_reason"]), (json!({}), &json!("length")));
     assert!((0..6).all(|at| events[at]["usage"].is_null() && events[at]["id"] == whole["id"]));
     assert_eq!((&events[6]["choices"], &events[6]["usage"]), (&json!([]), &whole["usage"]));
-    let plain = scene.post(PATH, &body).await.events();
+    let plain = scene.events(&body).await;
     assert!(plain.len() == 6 && plain.iter().all(|event| event.get("usage").is_none()), "{plain:?}");
-}
-
-/// Iterations that never end within a test.
-fn slow() -> chat::Config {
-    chat::Config { iteration_ms: 60_000.0, ..settings() }
 }
 
 #[tokio::test]
 async fn client_that_leaves_frees_its_place_at_once() {
-    let scene = Scene::with(slow()).await;
-    for streams in [true, false] {
-        let body = with(chat_about("Hi", 1000), "stream", streams).to_string();
-        let mut client = scene.send("POST", PATH, body.as_bytes()).await;
-        // The iteration of the first client goes on, so that the second one waits.
-        scene.until(if streams { "parm_chat_running" } else { "parm_chat_waiting" }, 1.0).await;
-        if streams {
-            let mut head = [0; 12];
-            client.read_exact(&mut head).await.unwrap();
-            assert_eq!(&head, b"HTTP/1.0 200", "the head does not wait for a token");
-        }
-        drop(client);
-        scene.until("parm_chat_running", 0.0).await;
-        scene.until("parm_chat_waiting", 0.0).await;
-    }
-}
-
-#[tokio::test]
-async fn stream_counts_for_its_key_until_it_ends() {
-    let concurrency = std::num::NonZeroU32::new(1);
-    let key = Entry { concurrency, ..Entry::new("a", Role::Infer, Digest::of(KEY.as_bytes())) };
-    let scene = Scene::guarded(slow(), Keys::of(&[key])).await;
-    let body = with(chat_about("Hi", 1000), "stream", true).to_string();
-    let (path, body) = (PATH, body.as_bytes());
-    let mut first = scene.send("POST", path, body).await;
-    let mut head = [0; 12];
-    first.read_exact(&mut head).await.unwrap();
-    assert_eq!(&head, b"HTTP/1.0 200");
-    assert_eq!(scene.ask("POST", path, body).await.status, 429, "the stream is in progress");
-    drop(first);
-    // Until the server has noticed it.
-    loop {
-        let mut next = scene.send("POST", path, body).await;
-        next.read_exact(&mut head).await.unwrap();
-        if &head == b"HTTP/1.0 200" {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-    }
+    let scene = Scene::new(slow());
+    let body = with(&chat_about("Hi", 1000), "stream", true).to_string();
+    // The head does not wait for a token.
+    let streaming = scene.ask(PATH, Ok(body.into())).await;
+    assert_eq!(
+        (streaming.status().as_u16(), &streaming.headers()["content-type"]),
+        (200, &http::HeaderValue::from_static("text/event-stream; charset=utf-8"))
+    );
+    scene.until("parm_chat_running", 1.0).await;
+    let mut waiting = Box::pin(scene.ask(PATH, Ok(chat_about("Hi", 1000).to_string().into())));
+    let polled = std::future::poll_fn(|task| std::task::Poll::Ready(waiting.as_mut().poll(task))).await;
+    assert!(polled.is_pending() && scene.count("parm_chat_waiting") == 1.0);
+    drop(waiting);
+    assert_eq!((scene.count("parm_chat_running"), scene.count("parm_chat_waiting")), (1.0, 0.0));
+    drop(streaming);
+    assert_eq!(scene.count("parm_chat_running"), 0.0);
 }
 
 #[tokio::test]
 async fn client_that_reads_slowly_gets_every_token() {
-    let scene = Scene::new().await;
-    let body = with(chat_about("Hi", 20_000), "stream", true).to_string();
-    let mut client = scene.send("POST", PATH, body.as_bytes()).await;
+    let scene = Scene::new(settings());
+    let body = with(&chat_about("Hi", 20_000), "stream", true).to_string();
+    let answer = scene.ask(PATH, Ok(body.into())).await;
     // The server generates all of them meanwhile.
     scene.until("parm_chat_output_tokens_total", 20_000.0).await;
-    let mut bytes = Vec::new();
-    client.read_to_end(&mut bytes).await.unwrap();
-    assert_eq!(Answer::read(&bytes).events().len(), 20_002);
-}
-
-fn set(scene: &Scene, plan: Plan) {
-    scene.worker.faults().unwrap().set(plan).unwrap();
-}
-
-/// A replica with a fault from now on.
-fn scheduled(fault: Fault) -> Plan {
-    let faults = Faults(vec![fault]);
-    let schedule = Replay { scenario: None, faults, seed: 1, first: 0, instances: 1, starts_in_ms: -1 };
-    Plan { schedule: Some(schedule), ..Plan::default() }
+    assert_eq!(whole(answer).await.1.matches("data: ").count(), 20_003);
 }
 
 #[tokio::test]
 async fn standing_replica_continues_with_the_next_plan() {
-    let on = Targets::Each;
-    let hang = Fault::Hang { when: When::Always, on: on.clone() };
+    let scheduled = |fault: Fault| {
+        let faults = Faults(vec![fault]);
+        let schedule = Replay { scenario: None, faults, seed: 1, first: 0, instances: 1, starts_in_ms: -1 };
+        Plan { schedule: Some(schedule), ..Plan::default() }
+    };
+    let hang = Fault::Hang { when: When::Always, on: Targets::Each };
     // An iteration then takes a quarter of an hour.
-    let slow = Fault::Slow { factor: 1e6, when: When::Always, on };
+    let slow = Fault::Slow { factor: 1e6, when: When::Always, on: Targets::Each };
     let stall = Plan { stall: Duration::from_secs(3600), ..Plan::default() };
     for plan in [scheduled(hang), scheduled(slow), stall] {
-        let scene = Scene::with(chat::Config { iteration_ms: 1.0, ..settings() }).await;
-        set(&scene, plan);
-        let body = chat_about("Hi", 2).to_string();
-        let mut client = scene.send("POST", PATH, body.as_bytes()).await;
+        let scene = Scene::new(chat::Config { iteration_ms: 1.0, ..settings() });
+        scene.set(plan);
+        let body = with(&chat_about("Hi", 2), "stream", true).to_string();
+        let answer = scene.ask(PATH, Ok(body.into())).await;
         scene.until("parm_chat_running", 1.0).await;
         assert_eq!(scene.count("parm_chat_output_tokens_total"), 0.0);
-        assert_eq!(scene.ask("GET", "/health", b"").await.status, 200);
-        set(&scene, Plan::default());
-        let mut bytes = Vec::new();
-        client.read_to_end(&mut bytes).await.unwrap();
-        assert_eq!(Answer::read(&bytes).status, 200);
+        assert_eq!(scene.ask("/health", Ok(vec![])).await.status(), 200);
+        scene.set(Plan::default());
+        assert!(whole(answer).await.1.ends_with("data: [DONE]\n\n"));
     }
 }
 
 #[tokio::test]
 async fn share_of_the_requests_fails_or_is_wrong() {
-    let scene = Scene::new().await;
-    let right = scene.post(PATH, &chat_about("Hi", 5)).await.body;
-    set(&scene, Plan { error_rate: 1.0, ..Plan::default() });
-    let failed = scene.post(PATH, &chat_about("Hi", 5)).await;
-    assert_eq!((failed.status, &failed.json()["error"]["type"]), (500, &json!("server_error")));
-    set(&scene, Plan { wrong: Some(Wrong::Random), ..Plan::default() });
-    let wrong = scene.post(PATH, &chat_about("Hi", 5)).await;
-    assert_eq!(wrong.status, 200);
-    assert_ne!(wrong.body, right);
-    set(&scene, Plan { instance: Some(1), error_rate: 1.0, ..Plan::default() });
-    assert_eq!(scene.post(PATH, &chat_about("Hi", 5)).await.body, right, "the replica is number 0");
+    let scene = Scene::new(settings());
+    let body = chat_about("Hi", 5);
+    let right = scene.post(&body).await;
+    scene.set(Plan { error_rate: 1.0, ..Plan::default() });
+    let (status, failed) = scene.post(&body).await;
+    assert!(status == 500 && failed.contains("server_error"), "{status} {failed}");
+    scene.set(Plan { wrong: Some(Wrong::Random), ..Plan::default() });
+    let (status, wrong) = scene.post(&body).await;
+    assert!(status == 200 && wrong != right.1, "{wrong}");
+    scene.set(Plan { instance: Some(1), error_rate: 1.0, ..Plan::default() });
+    assert_eq!(scene.post(&body).await, right, "the replica is number 0");
 }

@@ -1,16 +1,37 @@
 //! Engines with a real model.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use parm_backend::engine::{Model, Options, by_name, compare};
+use parm_backend::EngineConfig;
+use parm_backend::engine::{Model, by_name, compare};
 use parm_parity_models::onnx::proto::StringStringEntryProto;
 use parm_parity_models::onnx::{Attribute, Builder, DataType as Kind, Dim, Tensor as Constant, Value};
 use parm_protocol::{DataType, Tensor};
 use prost::Message;
 
+fn load(engine: &str, path: &Path) -> Result<Box<dyn Model>, parm_backend::Error> {
+    let config = EngineConfig::default();
+    by_name(engine, &config).unwrap().load(path, &config)
+}
+
+/// What the comparison with other ways to run the file says, on tract.
+fn compared(path: &Path) -> Result<(), parm_backend::Error> {
+    let config = EngineConfig::default();
+    compare(&*by_name("tract", &config).unwrap(), &mut *load("tract", path).unwrap(), path, &config)
+}
+
+/// Whether ORT_DYLIB_PATH names a library: other machines have no other engine to test.
+fn has_onnx_runtime() -> bool {
+    #[allow(clippy::disallowed_methods)]
+    std::env::var_os("ORT_DYLIB_PATH").is_some()
+}
+
+fn magika_file() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/magika/1/model.onnx")
+}
+
 fn magika(engine: &str) -> Box<dyn Model> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/magika/1/model.onnx");
-    by_name(engine, &Options::default()).unwrap().load(&path, &Options::default()).unwrap()
+    load(engine, &magika_file()).unwrap()
 }
 
 /// Rows of repeated text, the kind of input that the model classifies.
@@ -57,16 +78,13 @@ fn invalid_model_error_names_its_path() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.onnx");
     std::fs::write(&path, [0xff; 64]).unwrap();
-    let error =
-        by_name("tract", &Options::default()).unwrap().load(&path, &Options::default()).err().unwrap();
+    let error = load("tract", &path).err().unwrap();
     assert!(error.to_string().contains(&path.display().to_string()), "{error}");
 }
 
-/// Runs only if ORT_DYLIB_PATH names a library: other machines have nothing to compare.
 #[test]
 fn tract_and_onnx_runtime_agree() {
-    #[allow(clippy::disallowed_methods)] // names the library to test with
-    if std::env::var_os("ORT_DYLIB_PATH").is_none() {
+    if !has_onnx_runtime() {
         return;
     }
     let input = rows(&TEXTS);
@@ -107,17 +125,15 @@ fn softmax_between_8_bit_values_sums_to_one_on_tract() {
     for opset in [13, 17, 18, 21] {
         for attribute in [None, Some(("axis", Attribute::Int(-1))), Some(("axis", Attribute::Int(1)))] {
             let folder = between_8_bits(opset, ("Softmax", 1.0 / 256.0, 0), attribute);
-            let options = Options::default();
-            let engine = by_name("tract", &options).unwrap();
             let path = folder.path().join("model.onnx");
-            let mut model = engine.load(&path, &options).unwrap();
+            let mut model = load("tract", &path).unwrap();
             let values: Vec<f32> = (0..16).map(|at| (at % 5) as f32 - 2.0).collect();
             let input = Tensor::from_f32([2, 8].as_slice(), &values).unwrap();
             for row in run(&mut *model, &input).chunks(8) {
                 let sum: f32 = row.iter().sum();
                 assert!((sum - 1.0).abs() < 0.02, "opset {opset}: {row:?}");
             }
-            assert_eq!(compare(&*engine, &mut *model, &path, &options), Ok(()));
+            assert_eq!(compared(&path), Ok(()));
         }
     }
 }
@@ -125,31 +141,18 @@ fn softmax_between_8_bit_values_sums_to_one_on_tract() {
 #[test]
 fn model_is_refused_when_optimisation_changes_its_answers() {
     let folder = between_8_bits(17, ("LogSoftmax", 1.0 / 16.0, 255), None);
-    let options = Options::default();
-    let engine = by_name("tract", &options).unwrap();
-    let path = folder.path().join("model.onnx");
-    let mut model = engine.load(&path, &options).unwrap();
-    let error = compare(&*engine, &mut *model, &path, &options).unwrap_err().to_string();
+    let error = compared(&folder.path().join("model.onnx")).unwrap_err().to_string();
     assert!(
         error.contains("tract without graph optimisation") && error.contains("output 'y' differs"),
         "{error}"
     );
+    assert_eq!(compared(&magika_file()), Ok(()), "a sound model passes");
 }
 
-#[test]
-fn sound_model_passes_the_comparison() {
-    let options = Options::default();
-    let engine = by_name("tract", &options).unwrap();
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/magika/1/model.onnx");
-    let mut model = engine.load(&path, &options).unwrap();
-    assert_eq!(compare(&*engine, &mut *model, &path, &options), Ok(()));
-}
-
-/// ONNX Runtime 1.32 aborts the process on such a sequence. Runs only if ORT_DYLIB_PATH names a library.
+/// ONNX Runtime 1.32 aborts the process on such a sequence.
 #[test]
 fn empty_sequence_of_a_recurrent_model_is_an_error() {
-    #[allow(clippy::disallowed_methods)] // names the library to test with
-    if std::env::var_os("ORT_DYLIB_PATH").is_none() {
+    if !has_onnx_runtime() {
         return;
     }
     let mut builder = Builder::new("gru", 1).opset(17);
@@ -166,8 +169,7 @@ fn empty_sequence_of_a_recurrent_model_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.onnx");
     std::fs::write(&path, builder.build().unwrap().bytes()).unwrap();
-    let options = Options::default();
-    let mut model = by_name("ort", &options).unwrap().load(&path, &options).unwrap();
+    let mut model = load("ort", &path).unwrap();
     let sequence = |steps: usize| Tensor::from_f32([steps, 1, 2].as_slice(), &vec![1.0; steps * 2]).unwrap();
     assert_eq!(model.run(&[sequence(3)]).unwrap()[0].shape(), [3, 1, 1, 3]);
     let error = model.run(&[sequence(0)]).unwrap_err();
@@ -175,11 +177,9 @@ fn empty_sequence_of_a_recurrent_model_is_an_error() {
     assert_eq!(parm_protocol::Error::from(error).code(), parm_protocol::Code::InvalidArgument);
 }
 
-/// Runs only if ORT_DYLIB_PATH names a library.
 #[test]
 fn weights_in_a_file_that_is_cut_stay_in_service() {
-    #[allow(clippy::disallowed_methods)] // names the library to test with
-    if std::env::var_os("ORT_DYLIB_PATH").is_none() {
+    if !has_onnx_runtime() {
         return;
     }
     let mut builder = Builder::new("table", 1).opset(17);
@@ -199,8 +199,7 @@ fn weights_in_a_file_that_is_cut_stay_in_service() {
         vec![StringStringEntryProto { key: "location".into(), value: "weights.bin".into() }];
     let path = folder.path().join("model.onnx");
     std::fs::write(&path, proto.encode_to_vec()).unwrap();
-    let options = Options::default();
-    let mut model = by_name("ort", &options).unwrap().load(&path, &options).unwrap();
+    let mut model = load("ort", &path).unwrap();
     std::fs::write(folder.path().join("weights.bin"), []).unwrap();
     let last = Tensor::new(DataType::Int64, [1].as_slice(), 4999i64.to_le_bytes().to_vec().into()).unwrap();
     assert_eq!(run(&mut *model, &last), values[39_992..]);

@@ -44,12 +44,7 @@ impl Front {
     }
 
     fn asks(&self, class: Class) {
-        self.asks_after(class, Duration::ZERO);
-    }
-
-    /// Asks for a query that has waited so long.
-    fn asks_after(&self, class: Class, waited: Duration) {
-        self.giver.hears(self.frontend, Order::Ask(Ask { class, waited, jobs: 1 }));
+        self.giver.hears(self.frontend, Order::Ask(Ask { class, waited: Duration::ZERO, jobs: 1 }));
     }
 
     async fn hears(&mut self) -> Told {
@@ -91,26 +86,6 @@ async fn grant_stays_with_the_frontend_whose_job_ended() {
         assert_eq!(served.metric("parm_sharing_grants"), 1.0);
     }
     assert!(other.told.try_recv().is_err());
-}
-
-#[tokio::test]
-async fn room_is_granted_in_the_order_of_urgency_and_age() {
-    let served = Served::start(config());
-    let [busy, mut young, mut old, mut late] = Front::several(&served);
-    served.stall();
-    let running = served.send_as(request(&[0.; 4]), busy.context()).await;
-    served.until_pending(0.0).await;
-    young.asks(Class::First);
-    // Longer than any pause between the asks.
-    old.asks_after(Class::First, Duration::from_secs(9));
-    late.asks(Class::Late);
-    assert_eq!(served.metric("parm_sharing_asking"), 3.0);
-    served.release();
-    running.await.unwrap().unwrap();
-    for front in [&mut late, &mut old, &mut young] {
-        assert_eq!(front.hears().await, Told::Granted);
-        front.runs(&served).await;
-    }
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use parm_backend::engine::{Options, by_name};
+use parm_backend::engine::by_name;
 use parm_backend::{Config, EngineConfig, try_file};
 use parm_parity_models::onnx::{Attribute, Builder, DataType, Dim, Tensor as Weights, Value};
 use parm_protocol::{Code, ModelConfig, ModelRef, PADDED, Parameters, Tensor};
@@ -103,38 +103,31 @@ async fn padding_is_stated_only_if_answers_stay_the_same() {
 #[tokio::test]
 async fn model_is_refused_if_its_declared_mask_does_not_mask() {
     let root = tempfile::tempdir().unwrap();
-    let wrong =
-        [("unmasked", "attention_mask", "is not that of the row alone"), ("named", "no", "no input 'no'")];
-    for (name, mask, _) in wrong {
-        write(root.path(), name, USUAL, name != "unmasked");
-        declare(root.path(), name, mask);
-    }
-    let served = start(root.path());
-    for (name, _, reason) in wrong {
-        let error = served.worker.model_config(&ModelRef::latest(name)).unwrap_err().to_string();
-        assert!(error.contains("wrong parm_mask in config.pbtxt") && error.contains(reason), "{error}");
-    }
-}
-
-/// What `parm check` and `parm models inspect` say is what a worker does.
-#[test]
-fn trial_of_a_file_refuses_the_same_masks() {
-    let root = tempfile::tempdir().unwrap();
-    let engine = by_name("tract", &Options::default()).unwrap();
-    for (name, mask, reason) in [
+    let models = [
         ("masked", "attention_mask", None),
         ("forbidden", "", None),
         ("named", "no", Some("no input 'no'")),
         ("unmasked", "attention_mask", Some("is not that of the row alone")),
-    ] {
+    ];
+    for (name, mask, _) in models {
         write(root.path(), name, USUAL, name != "unmasked");
         declare(root.path(), name, mask);
+    }
+    let served = start(root.path());
+    let engine = by_name("tract", &EngineConfig::default()).unwrap();
+    for (name, _, reason) in models {
+        // What `parm doctor` and `parm models inspect` say is what a worker does.
         let file = root.path().join(name).join("1/model.onnx");
         let tried = |config: Config| try_file(&*engine, &file, &config).map_err(|error| error.to_string());
-        match (tried(Config::default()), reason) {
-            (Ok(()), None) => {}
-            (Err(error), Some(reason)) if error.contains(reason) => {}
-            (tried, _) => panic!("{name}: {tried:?}"),
+        let loaded = served.worker.model_config(&ModelRef::latest(name)).map_err(|error| error.to_string());
+        for outcome in [tried(Config::default()), loaded.map(drop)] {
+            match (outcome, reason) {
+                (Ok(()), None) => {}
+                (Err(error), Some(reason)) if error.contains(reason) => {
+                    assert!(error.contains("wrong parm_mask in config.pbtxt"), "{error}");
+                }
+                (outcome, _) => panic!("{name}: {outcome:?}"),
+            }
         }
         let whole = Config { unbatched: vec![name.into()], ..Config::default() };
         assert_eq!(tried(whole), Ok(()), "{name}: whole requests are not padded");

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parm_backend::Config;
-use parm_protocol::{Error, InferRequest, InferenceService, ModelRef};
+use parm_protocol::{Error, InferRequest, InferResponse, InferenceService, ModelRef};
 use parm_shares::{Settings, ShareSettings};
 
 use crate::support::{LONG, Served, config, quick, request, values, with};
 
+type Running = tokio::task::JoinHandle<Result<InferResponse, Error>>;
+
 /// A worker whose only instance is held by a first request, which is returned.
-async fn occupied(
-    config: Config,
-) -> (Served, tokio::task::JoinHandle<Result<parm_protocol::InferResponse, Error>>) {
+async fn occupied(config: Config) -> (Served, Running) {
     let served = Served::start(config);
     served.stall();
     let first = served.send(request(&[0.; 4])).await;
@@ -43,75 +43,6 @@ async fn cancelled_requests_free_the_queue_and_never_run() {
     assert_eq!(served.metric("parm_instance_dropped_total"), 1.0);
 }
 
-#[tokio::test]
-async fn urgent_requests_overtake_and_equal_ones_do_not() {
-    let (served, first) = occupied(config()).await;
-    let (done, mut order) = tokio::sync::mpsc::channel(64);
-    for (priority, name) in [(200u64, 5), (0, 2), (128, 3), (1, 1), (0, 4)] {
-        let answer = served.send(with(request(&[name as f32, 0., 0., 0.]), "priority", priority)).await;
-        let done = done.clone();
-        tokio::spawn(async move { done.try_send(values(&answer.await.unwrap().unwrap())[0]) });
-    }
-    served.release();
-    first.await.unwrap().unwrap();
-    let mut seen = Vec::new();
-    while seen.len() < 5 {
-        seen.push(order.recv().await.unwrap());
-    }
-    assert_eq!(seen, [1., 2., 3., 4., 5.]);
-}
-
-#[tokio::test]
-async fn late_stand_in_precedes_queries_and_a_spare_one_follows() {
-    let (served, first) = occupied(config()).await;
-    let (done, mut order) = tokio::sync::mpsc::channel(64);
-    // As frontends send them: queries have no priority, even if their clients set one.
-    for (priority, name) in [(Some(255u64), 4), (None, 2), (Some(1), 1), (None, 3)] {
-        let plain = request(&[name as f32, 0., 0., 0.]);
-        let sent = match priority {
-            Some(priority) => with(plain, "priority", priority),
-            None => plain,
-        };
-        let answer = served.send(sent).await;
-        let done = done.clone();
-        tokio::spawn(async move { done.try_send(values(&answer.await.unwrap().unwrap())[0]) });
-    }
-    served.release();
-    first.await.unwrap().unwrap();
-    let mut seen = Vec::new();
-    while seen.len() < 4 {
-        seen.push(order.recv().await.unwrap());
-    }
-    assert_eq!(seen, [1., 2., 3., 4.]);
-}
-
-#[tokio::test]
-async fn flood_on_one_model_does_not_delay_another() {
-    let of = |model: &str, name: f32| InferRequest {
-        model: ModelRef::latest(model),
-        ..request(&[name, 0., 0., 0.])
-    };
-    let both = BTreeMap::from([("m".into(), quick()), ("flood".into(), quick())]);
-    let served = Served::start(Config { emulated: both, ..config() });
-    served.stall();
-    let first = served.send(of("flood", 0.)).await;
-    served.until_pending(0.0).await;
-    let (done, mut order) = tokio::sync::mpsc::channel(64);
-    let flood = (1..=20).map(|number| of("flood", number as f32));
-    for request in flood.chain([of("m", 100.)]) {
-        let (answer, done) = (served.send(request).await, done.clone());
-        tokio::spawn(async move { done.try_send(values(&answer.await.unwrap().unwrap())[0]) });
-    }
-    served.release();
-    first.await.unwrap().unwrap();
-    assert_eq!(order.recv().await, Some(100.), "the request must precede twenty earlier ones");
-    let mut rest = Vec::new();
-    while rest.len() < 20 {
-        rest.push(order.recv().await.unwrap());
-    }
-    assert!(rest.is_sorted(), "requests of one model must keep their order: {rest:?}");
-}
-
 /// Shares by name, with their reserved instances.
 fn shares(shares: &[(&str, u32)]) -> Config {
     let share = |reserved: u32| ShareSettings { reserved, ..ShareSettings::default() };
@@ -119,43 +50,75 @@ fn shares(shares: &[(&str, u32)]) -> Config {
     Config { shares: Settings(named.collect()), ..config() }
 }
 
-/// The names of requests in the order of their answers, once the instance is released. Each request has a share, a
-/// priority and a name.
-async fn order_of(config: Config, requests: &[(&str, u64, u32)]) -> Vec<u32> {
-    let (served, first) = occupied(config).await;
+/// The first values of requests in the order of their answers, once the instance is released.
+async fn order_of(served: (Served, Running), requests: Vec<InferRequest>) -> Vec<f32> {
+    let (served, first) = served;
     let (done, mut order) = tokio::sync::mpsc::channel(64);
-    for (share, priority, name) in requests {
-        let plain = with(request(&[*name as f32, 0., 0., 0.]), "priority", *priority);
-        let answer = served.send(with(plain, "parm_share", *share)).await;
-        let done = done.clone();
-        tokio::spawn(async move { done.try_send(values(&answer.await.unwrap().unwrap())[0] as u32) });
+    let count = requests.len();
+    for request in requests {
+        let (answer, done) = (served.send(request).await, done.clone());
+        tokio::spawn(async move { done.try_send(values(&answer.await.unwrap().unwrap())[0]) });
     }
     served.release();
     first.await.unwrap().unwrap();
     let mut seen = Vec::new();
-    while seen.len() < requests.len() {
+    while seen.len() < count {
         seen.push(order.recv().await.unwrap());
     }
     seen
 }
 
+fn named(name: f32) -> InferRequest {
+    request(&[name, 0., 0., 0.])
+}
+
+fn of_share(share: &str, priority: u64, name: f32) -> InferRequest {
+    with(with(named(name), "priority", priority), "parm_share", share)
+}
+
+#[tokio::test]
+async fn urgent_requests_overtake_and_equal_ones_do_not() {
+    // As frontends send them: queries have no priority, late ones 1, and spare work 255.
+    let spare = with(named(6.), "priority", 255u64);
+    let plain = [named(2.), named(3.)];
+    let others =
+        [(200u64, 5.), (128, 4.), (1, 1.)].map(|(priority, name)| with(named(name), "priority", priority));
+    let requests = [spare].into_iter().chain(plain).chain(others).collect();
+    assert_eq!(order_of(occupied(config()).await, requests).await, [1., 2., 3., 4., 5., 6.]);
+}
+
+#[tokio::test]
+async fn flood_on_one_model_does_not_delay_another() {
+    let of = |model: &str, name: f32| InferRequest { model: ModelRef::latest(model), ..named(name) };
+    let both = BTreeMap::from([("m".into(), quick()), ("flood".into(), quick())]);
+    let served = Served::start(Config { emulated: both, ..config() });
+    served.stall();
+    let first = served.send(of("flood", 0.)).await;
+    served.until_pending(0.0).await;
+    let flood = (1..=20).map(|number| of("flood", number as f32));
+    let seen = order_of((served, first), flood.chain([of("m", 100.)]).collect()).await;
+    assert_eq!(seen[0], 100., "the request must precede twenty earlier ones");
+    assert!(seen[1..].is_sorted(), "requests of one model must keep their order: {seen:?}");
+}
+
 #[tokio::test]
 async fn requests_of_one_model_are_served_by_named_share() {
-    let flood = (1..=10).map(|name| ("gold", 0, name));
-    let requests: Vec<_> = flood.chain([("silver", 0, 100), ("unknown", 0, 200)]).collect();
-    let seen = order_of(shares(&[("gold", 0), ("silver", 0)]), &requests).await;
+    let flood = (1..=10).map(|name| of_share("gold", 0, name as f32));
+    let requests = flood.chain([of_share("silver", 0, 100.), of_share("unknown", 0, 200.)]).collect();
+    let seen = order_of(occupied(shares(&[("gold", 0), ("silver", 0)])).await, requests).await;
     // Unknown names count as the model's own share, which had the first, long request.
     let place = |name| seen.iter().position(|seen| *seen == name).unwrap();
-    assert!(place(100) < 2 && place(200) > 1, "{seen:?}");
-    let of_gold: Vec<_> = seen.iter().filter(|name| **name <= 10).collect();
+    assert!(place(100.) < 2 && place(200.) > 1, "{seen:?}");
+    let of_gold: Vec<_> = seen.iter().filter(|name| **name <= 10.).collect();
     assert!(of_gold.is_sorted(), "requests of one share must keep their order: {seen:?}");
 }
 
 #[tokio::test]
 async fn reserved_instances_precede_late_queries_until_used() {
-    let requests = [("gold", 0, 3), ("gold", 1, 2), ("kept", 0, 1), ("kept", 255, 4)];
-    let seen = order_of(shares(&[("gold", 0), ("kept", 1)]), &requests).await;
-    assert_eq!(seen, [1, 2, 3, 4], "spare work must not use reserved instances");
+    let requests = [("gold", 0, 3.), ("gold", 1, 2.), ("kept", 0, 1.), ("kept", 255, 4.)];
+    let requests = requests.map(|(share, priority, name)| of_share(share, priority, name)).into();
+    let seen = order_of(occupied(shares(&[("gold", 0), ("kept", 1)])).await, requests).await;
+    assert_eq!(seen, [1., 2., 3., 4.], "spare work must not use reserved instances");
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use parm_backend::engine::{Options, Texts, by_name};
+use parm_backend::engine::{Texts, by_name};
 use parm_backend::{Config, EngineConfig};
 use parm_parity_models::onnx::{Attribute, Builder, DataType, Dim, Limits, Model, Tensor as Weights, Value};
 use parm_protocol::texts::tokens;
@@ -85,6 +85,22 @@ fn write(folder: &Path, name: &str, scores: bool, beside: &[(&str, &str)]) {
     }
 }
 
+/// The files next to a model.
+type Beside<'a> = &'a [(&'a str, &'a str)];
+
+const PLAIN: Beside<'static> = &[("tokenizer.json", TOKENIZER)];
+/// With the vector of the first token.
+const FIRST: Beside<'static> =
+    &[PLAIN[0], ("1_Pooling/config.json", r#"{ "pooling_mode_cls_token": true }"#)];
+
+/// Serves these models: their names, whether they score pairs, and the files next to them.
+fn serve(models: &[(&str, bool, Beside<'_>)]) -> (tempfile::TempDir, Served) {
+    let folder = tempfile::tempdir().unwrap();
+    models.iter().for_each(|(name, scores, beside)| write(folder.path(), name, *scores, beside));
+    let served = start(folder.path());
+    (folder, served)
+}
+
 fn start(folder: &Path) -> Served {
     let engine = EngineConfig { name: "tract".into(), ..Default::default() };
     Served::start(Config { models: Some(folder.into()), engine, ..Config::default() })
@@ -107,9 +123,7 @@ fn request(model: &str, in_row: usize, texts: &[&str]) -> InferRequest {
 
 #[tokio::test]
 async fn vector_of_a_text_is_the_mean_of_its_tokens() {
-    let folder = tempfile::tempdir().unwrap();
-    write(folder.path(), "encoder", false, &[("tokenizer.json", TOKENIZER)]);
-    let served = start(folder.path());
+    let (_folder, served) = serve(&[("encoder", false, PLAIN)]);
     let metadata = served.worker.model_metadata(&ModelRef::latest("encoder")).unwrap();
     assert_eq!((metadata.inputs.len(), &metadata.inputs[0].name[..]), (1, "text"));
     assert_eq!((&metadata.inputs[0].shape[..], &metadata.outputs[0].shape[..]), (&[-1, 1][..], &[-1, 2][..]));
@@ -136,9 +150,7 @@ fn ids(model: &str, rows: &[&[u32]]) -> InferRequest {
 
 #[tokio::test]
 async fn token_ids_give_the_vector_of_their_text() {
-    let folder = tempfile::tempdir().unwrap();
-    write(folder.path(), "encoder", false, &[("tokenizer.json", TOKENIZER)]);
-    let served = start(folder.path());
+    let (_folder, served) = serve(&[("encoder", false, PLAIN)]);
     let answer = served.infer(ids("encoder", &[&[2], &[2, 4]])).await.unwrap();
     assert_eq!(values(&answer), [1.0, 0.0, 2.0, 2.5]);
     let error = served.infer(ids("encoder", &[&[2], &[5]])).await.unwrap_err();
@@ -150,10 +162,7 @@ async fn token_ids_give_the_vector_of_their_text() {
 
 #[tokio::test]
 async fn tokens_of_each_row_are_counted_without_padding() {
-    let folder = tempfile::tempdir().unwrap();
-    write(folder.path(), "encoder", false, &[("tokenizer.json", TOKENIZER)]);
-    write(folder.path(), "scorer", true, &[("tokenizer.json", TOKENIZER)]);
-    let served = start(folder.path());
+    let (_folder, served) = serve(&[("encoder", false, PLAIN), ("scorer", true, PLAIN)]);
     let long = ["red"; 40].join(" ");
     let answer = served.infer(request("encoder", 1, &["red", "", &long, "red pink"])).await.unwrap();
     assert_eq!((tokens(&answer.parameters), answer.outputs.len()), (Some(vec![1, 0, 40, 2]), 1));
@@ -165,9 +174,7 @@ async fn tokens_of_each_row_are_counted_without_padding() {
 
 #[tokio::test]
 async fn bytes_that_are_not_text_are_the_clients_error() {
-    let folder = tempfile::tempdir().unwrap();
-    write(folder.path(), "encoder", false, &[("tokenizer.json", TOKENIZER)]);
-    let served = start(folder.path());
+    let (_folder, served) = serve(&[("encoder", false, PLAIN)]);
     let mut binary = request("encoder", 1, &["red", "xx"]);
     let data = b"\x03\0\0\0red\x02\0\0\0\xff\xfe";
     binary.inputs[0].tensor = Tensor::new(Type::Bytes, [2, 1].as_slice(), data[..].into()).unwrap();
@@ -177,12 +184,8 @@ async fn bytes_that_are_not_text_are_the_clients_error() {
 
 #[tokio::test]
 async fn files_beside_the_model_set_length_and_pooling() {
-    let folder = tempfile::tempdir().unwrap();
-    let short = ("tokenizer_config.json", r#"{ "model_max_length": 2 }"#);
-    let first = ("1_Pooling/config.json", r#"{ "pooling_mode_cls_token": true }"#);
-    write(folder.path(), "short", false, &[("tokenizer.json", TOKENIZER), short]);
-    write(folder.path(), "first", false, &[("tokenizer.json", TOKENIZER), first]);
-    let served = start(folder.path());
+    let short = [PLAIN[0], ("tokenizer_config.json", r#"{ "model_max_length": 2 }"#)];
+    let (_folder, served) = serve(&[("short", false, &short), ("first", false, FIRST)]);
     let answer = async |model| values(&served.infer(request(model, 1, &["red green blue"])).await.unwrap());
     assert_eq!(answer("short").await, [0.5, 0.5], "cut after two tokens");
     assert_eq!(answer("first").await, [1.0, 0.0], "that of the first token");
@@ -190,11 +193,7 @@ async fn files_beside_the_model_set_length_and_pooling() {
 
 #[tokio::test]
 async fn graph_with_its_pooling_answers_as_the_text_model() {
-    let folder = tempfile::tempdir().unwrap();
-    let first = ("1_Pooling/config.json", r#"{ "pooling_mode_cls_token": true }"#);
-    write(folder.path(), "mean", false, &[("tokenizer.json", TOKENIZER)]);
-    write(folder.path(), "first", false, &[("tokenizer.json", TOKENIZER), first]);
-    let served = start(folder.path());
+    let (folder, served) = serve(&[("mean", false, PLAIN), ("first", false, FIRST)]);
     let words = ["red green blue", "blue", "green blue pink"];
     let lines = words.map(String::from);
     for model in ["mean", "first"] {
@@ -203,8 +202,8 @@ async fn graph_with_its_pooling_answers_as_the_text_model() {
         let pooled = texts.pooled(&Model::open(&path, &Limits::default()).unwrap()).unwrap();
         let beside = folder.path().join("pooled.onnx");
         fs::write(&beside, pooled.bytes()).unwrap();
-        let mut graph =
-            by_name("tract", &Options::default()).unwrap().load(&beside, &Options::default()).unwrap();
+        let config = EngineConfig::default();
+        let mut graph = by_name("tract", &config).unwrap().load(&beside, &config).unwrap();
         let tokens = texts.tokens(graph.signature(), &lines).unwrap();
         let vectors = graph.run(&tokens).unwrap()[0].as_f32().unwrap().into_owned();
         assert_eq!(vectors, values(&served.infer(request(model, 1, &words)).await.unwrap()), "{model}");
@@ -213,9 +212,7 @@ async fn graph_with_its_pooling_answers_as_the_text_model() {
 
 #[tokio::test]
 async fn graph_with_one_score_takes_pairs() {
-    let folder = tempfile::tempdir().unwrap();
-    write(folder.path(), "scorer", true, &[("tokenizer.json", TOKENIZER)]);
-    let served = start(folder.path());
+    let (_folder, served) = serve(&[("scorer", true, PLAIN)]);
     let metadata = served.worker.model_metadata(&ModelRef::latest("scorer")).unwrap();
     assert_eq!(metadata.inputs[0].shape, [-1, 2]);
     let pairs = ["red", "blue", "red", ""];
@@ -224,23 +221,17 @@ async fn graph_with_one_score_takes_pairs() {
 }
 
 #[tokio::test]
-async fn pooling_that_is_unknown_is_an_error() {
-    let folder = tempfile::tempdir().unwrap();
-    let most =
-        ("1_Pooling/config.json", r#"{ "word_embedding_dimension": 2, "pooling_mode_max_tokens": true }"#);
-    write(folder.path(), "encoder", false, &[("tokenizer.json", TOKENIZER), most]);
-    let served = start(folder.path());
-    let index = served.worker.repository_index(false).unwrap();
-    assert!(index[0].reason.contains("pooling by max_tokens: export the model"), "{index:?}");
-}
-
-#[tokio::test]
-async fn tokenizer_that_cannot_be_read_is_an_error_with_its_path() {
-    let folder = tempfile::tempdir().unwrap();
-    write(folder.path(), "encoder", false, &[("tokenizer.json", "{}")]);
-    let served = start(folder.path());
-    let index = served.worker.repository_index(false).unwrap();
-    assert!(index[0].reason.contains("tokenizer.json"), "{index:?}");
+async fn files_that_cannot_be_used_are_errors() {
+    let most = r#"{ "word_embedding_dimension": 2, "pooling_mode_max_tokens": true }"#;
+    let most = [PLAIN[0], ("1_Pooling/config.json", most)];
+    for (beside, reason) in [
+        (&most[..], "pooling by max_tokens: export the model"),
+        (&[("tokenizer.json", "{}")], "tokenizer.json"),
+    ] {
+        let (_folder, served) = serve(&[("encoder", false, beside)]);
+        let index = served.worker.repository_index(false).unwrap();
+        assert!(index[0].reason.contains(reason), "{index:?}");
+    }
 }
 
 /// Reading this file ends in a panic of the tokenizer's library.
@@ -264,11 +255,8 @@ async fn tokenizer_that_claims_gigabytes_is_an_error() {
         (1 << 31, table(1 << 31)),
         (u32::MAX, format!(r#"{{ "type": "Sequence", "normalizers": [{}] }}"#, table(u32::MAX))),
     ] {
-        let folder = tempfile::tempdir().unwrap();
         let file = TOKENIZER.replace(r#""normalizer": null"#, &format!(r#""normalizer": {normalizer}"#));
-        assert!(file.contains("Precompiled"));
-        write(folder.path(), "encoder", false, &[("tokenizer.json", &file)]);
-        let served = start(folder.path());
+        let (_folder, served) = serve(&[("encoder", false, &[("tokenizer.json", &file)])]);
         let reason = served.worker.repository_index(false).unwrap().remove(0).reason;
         assert!(reason.contains(&format!("claims an index of {claimed} bytes and has 3")), "{reason}");
     }
@@ -276,10 +264,9 @@ async fn tokenizer_that_claims_gigabytes_is_an_error() {
 
 #[tokio::test]
 async fn tokenizer_that_panics_hides_no_other_model() {
-    let folder = tempfile::tempdir().unwrap();
-    write(folder.path(), "broken", false, &[("tokenizer.json", &hostile())]);
-    write(folder.path(), "good", false, &[("tokenizer.json", TOKENIZER)]);
-    let served = start(folder.path());
+    let hostile = hostile();
+    let (_folder, served) =
+        serve(&[("broken", false, &[("tokenizer.json", &hostile)]), ("good", false, PLAIN)]);
     let index = served.worker.repository_index(false).unwrap();
     let broken = index.iter().find(|model| model.name == "broken").unwrap();
     assert!(

@@ -74,6 +74,9 @@ async fn worker_is_ready_once_its_models_are_loaded() {
     let registry = prometheus::Registry::new();
     let worker = parm_backend::Worker::start(config(), Metrics::worker(&registry).unwrap()).unwrap();
     assert!(!worker.is_ready());
+    assert!(worker.faults().is_ok());
+    let forbidden = Served::start(Config { faults: false, ..config() });
+    assert_eq!(forbidden.worker.faults().err(), Some(Error::FaultsDisabled));
     worker.load().unwrap();
     assert!(worker.is_ready());
     worker.drain(LONG).await.unwrap();
@@ -118,43 +121,27 @@ async fn statistics_and_metrics_count_requests_rows_and_executions() {
 }
 
 #[tokio::test]
-async fn faults_need_permission_of_the_configuration() {
-    let served = Served::start(Config { faults: false, ..config() });
-    assert_eq!(served.worker.faults().err(), Some(Error::FaultsDisabled));
-}
-
-#[tokio::test]
 async fn embedded_instances_answer_as_separate_servers() {
     let registry = prometheus::Registry::new();
     let two = Config { instances: 2.try_into().unwrap(), ..config() };
     let instances = Embedded::start(two, Metrics::embedded(&registry).unwrap()).unwrap();
     assert_eq!(instances.iter().map(Client::peer).collect::<Vec<_>>(), ["embedded/0", "embedded/1"]);
     let wrong = Plan { instance: Some(1), wrong: Some(Wrong::Negate), ..Plan::default() };
-    instances[0].faults().unwrap().set(wrong).unwrap();
+    instances[0].worker().faults().unwrap().set(wrong).unwrap();
     for (instance, expected) in instances.iter().zip([[4., 6.], [-4., -6.]]) {
         let answer = instance.infer(request(&[1., 2., 3., 4.]), CallContext::default()).await.unwrap();
         assert_eq!(values(&answer), expected);
         assert_eq!(instance.is_ready().await, Ok(true));
         assert_eq!(instance.model_metadata(&ModelRef::latest("m")).await.unwrap().platform, "parm_emulated");
     }
-}
-
-#[tokio::test]
-async fn load_on_one_embedded_instance_applies_to_all() {
-    let registry = prometheus::Registry::new();
-    let two = Config { instances: 2.try_into().unwrap(), ..config() };
-    let instances = Embedded::start(two, Metrics::embedded(&registry).unwrap()).unwrap();
-    let [first, second] = &instances[..] else { panic!("two instances were requested") };
-    let infer = || second.infer(request(&[0.; 4]), CallContext::default());
-    first.unload_model("m").await.unwrap();
-    assert_eq!(second.unload_model("m").await, Ok(()), "unloading twice must succeed");
-    assert_eq!(
-        infer().await,
-        Err(Refusal::Unavailable { message: "model 'm' is not loaded: unloaded by request".into() })
-    );
-    first.load_model("m").await.unwrap();
+    // A load on one applies to all.
+    let infer = || instances[1].infer(request(&[0.; 4]), CallContext::default());
+    instances[0].unload_model("m").await.unwrap();
+    assert_eq!(instances[1].unload_model("m").await, Ok(()), "unloading twice must succeed");
+    assert!(matches!(infer().await, Err(Refusal::Unavailable { .. })));
+    instances[0].load_model("m").await.unwrap();
     assert!(infer().await.is_ok());
-    assert_eq!(first.load_model("x").await, Err(Refusal::UnknownModel { name: "x".into() }));
+    assert_eq!(instances[0].load_model("x").await, Err(Refusal::UnknownModel { name: "x".into() }));
 }
 
 #[tokio::test]
@@ -185,7 +172,12 @@ async fn embedded_instance_settles_after_its_cancelled_run() {
     let instances = Embedded::start(config(), Metrics::embedded(&registry).unwrap()).unwrap();
     let instance = &instances[0];
     instance.settled().await;
-    instance.faults().unwrap().set(Plan { stall: Duration::from_secs(3600), ..Plan::default() }).unwrap();
+    instance
+        .worker()
+        .faults()
+        .unwrap()
+        .set(Plan { stall: Duration::from_secs(3600), ..Plan::default() })
+        .unwrap();
     let running = {
         let instance = instance.clone();
         tokio::spawn(async move { instance.infer(request(&[0.; 4]), CallContext::default()).await })
@@ -198,7 +190,7 @@ async fn embedded_instance_settles_after_its_cancelled_run() {
     assert!(!is_settled(instance).await, "its thread is still running");
     assert_eq!(instance.is_ready().await, Ok(true), "it must stay ready");
     let settled = instance.settled();
-    instance.faults().unwrap().set(Plan::default()).unwrap();
+    instance.worker().faults().unwrap().set(Plan::default()).unwrap();
     settled.await;
 }
 

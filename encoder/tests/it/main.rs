@@ -1,6 +1,5 @@
 //! Tests of the codes through the public API: recovery, placement and errors.
 
-mod approximate;
 mod kernels;
 mod kinds;
 mod learned;

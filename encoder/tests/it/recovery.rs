@@ -19,22 +19,14 @@ fn parity_outputs(spec: &CodeSpec, group: &Group, model: &Affine, predictions: &
         return group.parities.iter().map(|parity| model.run(parity)).collect();
     }
     let head = spec.head.unwrap_or(Head::Slots);
-    let order: Vec<usize> = spec.order.clone().unwrap_or_else(|| (0..spec.k).collect());
-    let weights = parm_encoder::coefficients::design(spec.k, spec.r);
     (0..spec.r)
         .map(|parity| match head {
-            Head::Slots => (0..spec.k)
-                .flat_map(|place| {
-                    let slot = order.iter().position(|p| *p == place).expect("a permutation");
-                    predictions[slot].clone()
-                })
-                .collect(),
+            Head::Slots => predictions.concat(),
             Head::Sum => (0..OUTPUTS)
                 .map(|at| {
-                    let weights = weights.as_ref().expect("designed").row(parity);
-                    let terms =
-                        weights.iter().zip(predictions).map(|(w, p)| f64::from(*w as f32) * f64::from(p[at]));
-                    terms.sum::<f64>() as f32
+                    let weights = spec.weights().expect("designed");
+                    let terms = weights[parity].iter().zip(predictions);
+                    terms.map(|(w, p)| f64::from(*w) * f64::from(p[at])).sum::<f64>() as f32
                 })
                 .collect(),
         })

@@ -1,6 +1,6 @@
 //! Models, groups and loss patterns that the tests of all codes share.
 
-use parm_encoder::{Code, CodeSpec, Grid, Head, Input, Kind, Layout, Members, Received, Set, Workspace};
+use parm_encoder::{Code, CodeSpec, Head, Input, Kind, Members, Received, Set, Workspace};
 use parm_random::Random;
 
 /// F(x) = W x + b, computed in f64 and rounded once.
@@ -102,15 +102,5 @@ pub(crate) fn exact_specs(k: usize) -> Vec<CodeSpec> {
             }
         }
     }
-    specs.push(CodeSpec {
-        order: Some((0..k).rev().collect()),
-        layout: Some(Layout::ChannelsLast),
-        ..CodeSpec::new(Kind::Slots, k, 1)
-    });
-    specs.push(CodeSpec {
-        grid: Some(Grid { rows: 3, columns: 3 }),
-        order: Some((0..k).rev().collect()),
-        ..CodeSpec::new(Kind::Tiles, k, 1)
-    });
     specs
 }

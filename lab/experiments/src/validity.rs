@@ -30,7 +30,7 @@ impl Validity {
         let samples: Vec<Sample> = counted.map(|graded| graded.sample).collect();
         let (offered, sent) = (run.queries - run.warm_up, samples.len() as u64);
         // Scenarios with faults are meant to fail queries: no share of failures makes a run invalid.
-        let verdict = validity::judge_allowing(1.0, &samples, offered as usize);
+        let verdict = validity::judge(1.0, &samples, offered as usize);
         let problem = |fault: &Fault| match fault {
             Fault::Lag => {
                 let (lag, limit) = (verdict.lag_p99, verdict.lag_limit);

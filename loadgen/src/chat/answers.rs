@@ -4,12 +4,11 @@ use std::fmt;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
 use parm_workload::chat::Tokens;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::recorder::{Sample, histogram, nanos};
+use crate::recorder::{self, Sample};
 use crate::report::{QUANTILES, Quantile, ms, quantile, text};
 use crate::run::Run;
 
@@ -27,11 +26,11 @@ pub(crate) struct Answer {
 }
 
 /// The counted answers of a run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Answers {
     /// With their intended send times.
     answers: Vec<(Duration, Answer)>,
-    gaps: Histogram<u64>,
+    gaps: recorder::Times,
     /// Requests that were sent twice, those of the warm-up included.
     pub(crate) repeated: u64,
 }
@@ -73,15 +72,9 @@ pub struct Times {
     pub max_ms: Option<f64>,
 }
 
-impl Default for Answers {
-    fn default() -> Self {
-        Self { answers: Vec::new(), gaps: histogram(), repeated: 0 }
-    }
-}
-
 impl Answers {
     pub(crate) fn add(&mut self, intended: Duration, mut answer: Answer) {
-        std::mem::take(&mut answer.gaps).iter().for_each(|gap| self.gaps.saturating_record(nanos(*gap)));
+        std::mem::take(&mut answer.gaps).into_iter().for_each(|gap| self.gaps.record(gap));
         self.answers.push((intended, answer));
     }
 
@@ -143,22 +136,16 @@ impl Times {
         }
     }
 
-    fn read(histogram: &Histogram<u64>) -> Self {
-        let ms = |nanos: f64| nanos / 1e6;
-        let count = histogram.len();
-        let some = |value: f64| (count > 0).then_some(value);
+    fn read(times: &recorder::Times) -> Self {
+        let count = times.count();
+        let some = |nanos: f64| (count > 0).then_some(nanos / 1e6);
         let quantiles = QUANTILES.map(|share| {
             // The same rule as for requests: with fewer than ten beyond it, a quantile depends on single ones.
             let enough = (1.0 - share) * count as f64 >= 10.0;
-            let ms = enough.then(|| ms(histogram.value_at_quantile(share) as f64));
-            Quantile { share, ms, interval_ms: None }
+            Quantile { share, ms: enough.then(|| ms(times.quantile(share))), interval_ms: None }
         });
-        Self {
-            count,
-            quantiles: quantiles.to_vec(),
-            mean_ms: some(ms(histogram.mean())),
-            max_ms: some(ms(histogram.max() as f64)),
-        }
+        let (mean, max) = (times.0.mean(), times.0.max() as f64);
+        Self { count, quantiles: quantiles.to_vec(), mean_ms: some(mean), max_ms: some(max) }
     }
 }
 

@@ -1,18 +1,11 @@
 //! Runs against a scripted server in this process.
 
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
-use bytes::Bytes;
 use parking_lot::Mutex;
-use parm_protocol::client::BoxFuture;
 use parm_workload::arrivals::Arrivals;
-use parm_workload::chat::Tokens;
-use serde_json::Value;
 
-use super::exchange::Seen;
 use super::*;
-use crate::outcome::Outcome;
 use crate::report::{Report, Setting};
 use crate::run::{Plan, Run, Target, Work};
 
@@ -98,18 +91,15 @@ fn plan() -> Plan {
     }
 }
 
-fn run_of(sizes: &[Tokens], script: Script, plan: &Plan) -> (Vec<Value>, Run) {
+fn run(script: Script, plan: &Plan) -> (Vec<Value>, Run) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
     let server = Arc::new(Scripted { script, bodies: Mutex::default() });
-    let maker = Maker { model: "m".into(), sizes: sizes.into(), seed: 1, extra: serde_json::Map::default() };
+    let sizes = [Tokens { prompt: 40, output: 3 }].into();
+    let maker = Maker { model: "m".into(), sizes, seed: 1, extra: Map::default() };
     let work = Work::Chats(Chats { wire: server.clone(), maker });
     let run = Target { work, runtime: runtime.handle().clone(), live: Arc::default() }.open(plan).unwrap();
     (server.bodies.lock().clone(), run)
-}
-
-fn run(script: Script, plan: &Plan) -> (Vec<Value>, Run) {
-    run_of(&[Tokens { prompt: 40, output: 3 }], script, plan)
 }
 
 fn report(run: &Run) -> (Report, ChatReport) {
@@ -236,16 +226,16 @@ fn answers_beyond_the_deadline_and_dropped_requests_fail() {
 }
 
 #[test]
-fn requests_have_their_own_sizes() {
-    let sizes = [(3, 5), (1, 6), (2, 7)].map(|(prompt, output)| Tokens { prompt, output });
-    let plan = Plan { length: ms(5), ..plan() };
-    let (bodies, _) = run_of(&sizes, |_| Some((200, WHOLE)), &plan);
-    let mut got: Vec<(usize, u64)> = bodies
-        .iter()
-        .map(|body| {
-            (body["messages"][0]["content"].as_str().unwrap().len(), body["max_tokens"].as_u64().unwrap())
-        })
-        .collect();
-    got.sort_by_key(|(_, output)| *output);
-    assert_eq!(got, [(12, 5), (4, 6), (8, 7), (8, 7)], "the last size repeats");
+fn texts_differ_from_the_first_word_on_and_fields_are_replaced() {
+    let extra = json!({ "ignore_eos": true, "stream_options": null });
+    let sizes = [Tokens { prompt: 1, output: 6 }, Tokens { prompt: 5, output: 0 }].into();
+    let maker = Maker { model: "m".into(), sizes, seed: 1, extra: extra.as_object().cloned().unwrap() };
+    let body = |index| -> Value { serde_json::from_slice(&maker.body(index)).unwrap() };
+    let text = |index| body(index)["messages"][0]["content"].as_str().unwrap().to_owned();
+    assert_eq!((body(3), text(3).len()), (body(3), 20));
+    assert_eq!((&body(3)["max_tokens"], &body(3)["ignore_eos"]), (&json!(1), &json!(true)));
+    assert_eq!((&body(3)["stream_options"], &body(3)["model"]), (&Value::Null, &json!("m")));
+    assert_eq!((text(0).len(), &body(0)["max_tokens"]), (4, &json!(6)), "the last size repeats");
+    let firsts: std::collections::BTreeSet<String> = (1..101).map(|index| text(index)[..8].into()).collect();
+    assert!(firsts.len() > 80, "{} of 100", firsts.len());
 }

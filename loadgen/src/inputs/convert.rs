@@ -31,7 +31,7 @@ pub(super) fn elements(array: &Array, datatype: DataType) -> Result<Bytes, Strin
 }
 
 /// Appends a number; returns false if the datatype cannot hold it.
-fn write(data: &mut Vec<u8>, number: f64, datatype: DataType) -> bool {
+pub(super) fn write(data: &mut Vec<u8>, number: f64, datatype: DataType) -> bool {
     macro_rules! whole {
         ($kind:ty) => {{
             let value = number as $kind;

@@ -66,17 +66,14 @@ fn tensor(input: &TensorMetadata, rows: usize, random: &mut Random) -> Result<Na
     for _ in 0..count {
         let value = random.unit() as f32;
         match datatype {
-            DataType::Fp32 => data.extend_from_slice(&value.to_le_bytes()),
-            DataType::Fp64 => data.extend_from_slice(&f64::from(value).to_le_bytes()),
             DataType::Bool => data.push(u8::from(value < 0.5)),
-            DataType::Fp16 | DataType::Bf16 => {
-                data.extend_from_slice(&datatype.half_precision(value.into()).unwrap_or_default());
-            }
             DataType::Bytes => text(&mut data, random),
-            // A small whole number in the first byte and zeros above it: valid in every integer type.
+            DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64 => {
+                super::convert::write(&mut data, value.into(), datatype);
+            }
+            // Small whole numbers are valid in every integer type.
             _ => {
-                data.push((value * 100.0) as u8);
-                data.resize(data.len() + datatype.size().unwrap_or(1) - 1, 0);
+                super::convert::write(&mut data, (value * 100.0).floor().into(), datatype);
             }
         }
     }

@@ -10,13 +10,13 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::chat::{Answers, ChatReport};
-use crate::failures::FailureClass;
+use crate::failures::FailureReason;
 use crate::outcome::{Count, Outcome};
 use crate::recorder::Sample;
 use crate::requirement::{Finding, Requirement};
 use crate::run::Run;
 use crate::statistics::bootstrap::{Bootstrap, quantile_of};
-use crate::validity::{self, Fault};
+use crate::validity::{self, Fault, Verdict};
 
 /// The quantiles of a report.
 pub(crate) const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
@@ -63,18 +63,6 @@ pub struct Report {
     pub first_failure: Option<String>,
     /// Further figures of chats; absent for queries.
     pub chats: Option<ChatReport>,
-}
-
-/// Failed requests with one class of error.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct FailureReason {
-    /// The class, such as `overloaded`, `deadline` or `unavailable`. Of chats `connection`, `status N`, `error in the
-    /// stream`, `cut off`, `unreadable`, `no content` or `timeout`.
-    pub reason: String,
-    /// How many.
-    pub requests: u64,
-    /// The first one's message.
-    pub first: String,
 }
 
 /// The configuration of a run.
@@ -197,10 +185,11 @@ impl Report {
         let ended = run.chats.as_ref().map_or(ended, Answers::end);
         let warm_up = Duration::try_from_secs_f64(setting.warm_up_seconds).unwrap_or_default();
         let busy = run.length.max(ended.saturating_sub(warm_up));
+        let verdict = validity::judge(setting.allow_failed, &run.samples, run.offered);
         Self {
             seconds: run.length.as_secs_f64(),
             offered: run.offered,
-            sent: run.samples.len() - run.dropped.min(run.samples.len()),
+            sent: verdict.sent,
             dropped: run.dropped,
             offered_per_second: per_second(run.offered, run.length),
             answered_per_second: per_second(answered, busy),
@@ -210,9 +199,9 @@ impl Report {
             latency: QUANTILES.map(|share| quantile(&mut latencies, &series, share)).to_vec(),
             mean_ms,
             max_ms,
-            validity: validity(run, setting.allow_failed),
+            validity: validity(&verdict, setting.allow_failed),
             requirements: requirements.iter().map(|requirement| threshold(requirement, run)).collect(),
-            failures: run.failures.by_frequency().into_iter().map(FailureReason::from).collect(),
+            failures: run.failures.by_frequency(),
             first_failure: run.failures.first().map(str::to_owned),
             chats: run.chats.as_ref().map(|answers| ChatReport::of(run, answers, busy)),
             setting,
@@ -227,12 +216,6 @@ impl Report {
     /// The thresholds that were not shown to hold.
     pub fn missed(&self) -> impl Iterator<Item = &Threshold> {
         self.requirements.iter().filter(|threshold| threshold.finding != MET)
-    }
-}
-
-impl From<FailureClass> for FailureReason {
-    fn from(FailureClass { reason, requests, first }: FailureClass) -> Self {
-        Self { reason, requests, first }
     }
 }
 
@@ -270,10 +253,8 @@ pub(crate) fn quantile(latencies: &mut [f64], series: &[f64], share: f64) -> Qua
     }
 }
 
-fn validity(run: &Run, allow_failed: f64) -> Validity {
-    let verdict = validity::judge_allowing(allow_failed, &run.samples, run.offered);
-    let failed =
-        verdict.failed as f64 / (run.samples.len() - run.dropped.min(run.samples.len())).max(1) as f64;
+fn validity(verdict: &Verdict, allow_failed: f64) -> Validity {
+    let failed = verdict.failed as f64 / verdict.sent.max(1) as f64;
     let fault = |fault: &Fault| match fault {
         Fault::Lag => format!(
             "requests were sent late: lag p99 is {:.3} ms, the limit {:.3} ms: use a lower rate or a quieter machine",

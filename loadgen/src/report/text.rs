@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::{FailureReason, Quantile, Report, Share, Threshold, Validity};
+use super::{Quantile, Report, Share, Threshold, Validity};
+use crate::failures::FailureReason;
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,19 +1,15 @@
 //! Runs against a scripted server in this process.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use parm_protocol::client::{BoxFuture, CallContext};
+use parm_protocol::client::BoxFuture;
 use parm_protocol::{
-    Error as Refusal, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef,
-    NamedTensor, Parameters, ServerMetadata, Tensor, TensorMetadata,
+    Error as Refusal, InferRequest, ModelConfig, ModelIndex, ModelMetadata, ModelRef, NamedTensor,
+    Parameters, ServerMetadata, Tensor, TensorMetadata,
 };
-use parm_workload::arrivals::Arrivals;
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 
 use super::*;
 use crate::inputs::{Column, Recorded};
-use crate::outcome::Outcome;
 
 /// Answers with its input and counts the concurrent requests.
 struct Echo {

@@ -12,7 +12,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::correlation;
+use super::{Estimate, correlation};
 
 /// The fewest blocks that allow an interval.
 const FEWEST_BLOCKS: usize = 20;
@@ -23,16 +23,8 @@ const TIMES: f64 = 20.0;
 /// Effectively independent samples beyond the quantile, below which the interval would be a guess.
 const FEWEST_BEYOND: f64 = 20.0;
 
-/// An interval around an estimate.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Interval {
-    /// The value of the whole series.
-    pub estimate: f64,
-    /// Lower bound.
-    pub low: f64,
-    /// Upper bound.
-    pub high: f64,
-}
+/// Probability that an interval holds the truth.
+const CONFIDENCE: f64 = 0.95;
 
 /// How to resample.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,8 +35,6 @@ pub struct Bootstrap {
     pub correlation: f64,
     /// Resamplings.
     pub rounds: usize,
-    /// Probability that the interval holds the truth, such as 0.95.
-    pub confidence: f64,
     /// Seed of the resampling.
     pub seed: u64,
 }
@@ -56,11 +46,11 @@ impl Bootstrap {
         let correlation = correlation::time_above(series, bound);
         let block = (TIMES * correlation).ceil().max(1.0) as usize;
         let block = block.max(series.len().div_ceil(MOST_BLOCKS));
-        Self { block, correlation, rounds: 400, confidence: 0.95, seed }
+        Self { block, correlation, rounds: 400, seed }
     }
 
     /// Returns the interval of a quantile, or `None` if there is not enough data.
-    pub fn quantile(&self, series: &[f64], share: f64) -> Option<Interval> {
+    pub fn quantile(&self, series: &[f64], share: f64) -> Option<Estimate> {
         let beyond = (1.0 - share).min(share) * series.len() as f64 / self.correlation;
         if series.len() < FEWEST_BLOCKS * self.block || beyond < FEWEST_BEYOND {
             return None;
@@ -69,7 +59,7 @@ impl Bootstrap {
         sorted.sort_unstable_by(f64::total_cmp);
         let draws = self.draws(series.len());
         let rank = (share * (draws.blocks * self.block) as f64).ceil() as u64;
-        let outside = (1.0 - self.confidence) / 2.0;
+        let outside = (1.0 - CONFIDENCE) / 2.0;
         // The smallest x that is at least as large as this share of the resampled quantiles.
         let bound = |chance: f64| {
             let wanted = (chance * self.rounds as f64).ceil() as usize;
@@ -82,7 +72,7 @@ impl Bootstrap {
             sorted[low]
         };
         let at = ((share * sorted.len() as f64).ceil() as usize).clamp(1, sorted.len()) - 1;
-        Some(Interval { estimate: sorted[at], low: bound(outside), high: bound(1.0 - outside) })
+        Some(Estimate { value: sorted[at], low: bound(outside), high: bound(1.0 - outside) })
     }
 
     fn draws(&self, samples: usize) -> Draws {
@@ -181,7 +171,7 @@ mod tests {
         let mut estimates: Vec<f64> = draws.starts.chunks_exact(draws.blocks).map(written).collect();
         assert_eq!(interval.low, quantile_of(&mut estimates, 0.025));
         assert_eq!(interval.high, quantile_of(&mut estimates, 0.975));
-        assert_eq!(interval.estimate, quantile_of(&mut series.clone(), 0.9));
+        assert_eq!(interval.value, quantile_of(&mut series.clone(), 0.9));
     }
 
     #[test]

@@ -99,15 +99,15 @@ pub(crate) fn soften(outputs: &mut [f32], values: usize, softening: Softening) {
 enum Aim {
     /// Weighted sums of them, one row of weights per parity.
     Sums(Vec<Vec<f32>>),
-    /// Each of them, at these positions.
-    Slots(Vec<usize>),
+    /// Each of so many.
+    Slots(usize),
 }
 
 impl Aim {
     /// The outputs that the code's decoder expects.
     fn of(code: &CodeSpec) -> Result<Self, Error> {
         match code.parity_head() {
-            Some(Head::Slots) => Ok(Aim::Slots(code.places()?)),
+            Some(Head::Slots) => Ok(Aim::Slots(code.k)),
             Some(Head::Sum) => Ok(Aim::Sums(code.weights()?)),
             None => Err(Error::Untrained { kind: code.kind }),
         }
@@ -116,7 +116,7 @@ impl Aim {
     fn slots(&self) -> usize {
         match self {
             Aim::Sums(_) => 1,
-            Aim::Slots(places) => places.len(),
+            Aim::Slots(slots) => *slots,
         }
     }
 }
@@ -164,7 +164,7 @@ impl Targets {
                 let prediction = &rows[member * values..][..values];
                 let (place, factor) = match &self.aim {
                     Aim::Sums(weights) => (0, weights[at][slot]),
-                    Aim::Slots(places) => (places[slot], 1.0),
+                    Aim::Slots(_) => (slot, 1.0),
                 };
                 let target = &mut targets[(group * slots + place) * values..][..values];
                 target.iter_mut().zip(prediction).for_each(|(sum, value)| *sum += factor * value);

@@ -16,55 +16,41 @@ use crate::engine::strings;
 /// Aligned memory for the numbers of an input.
 pub(super) type Scratch = Vec<u64>;
 
+/// Calls the function for a datatype: for booleans, for strings, or that for numbers with the type of an element.
+macro_rules! by_type {
+    ($datatype:expr, $truths:expr, $texts:expr, $numbers:ident($($argument:expr),*)) => {
+        match $datatype {
+            DataType::Bool => $truths,
+            DataType::Bytes => $texts,
+            DataType::Uint8 => $numbers::<u8>($($argument),*),
+            DataType::Uint16 => $numbers::<u16>($($argument),*),
+            DataType::Uint32 => $numbers::<u32>($($argument),*),
+            DataType::Uint64 => $numbers::<u64>($($argument),*),
+            DataType::Int8 => $numbers::<i8>($($argument),*),
+            DataType::Int16 => $numbers::<i16>($($argument),*),
+            DataType::Int32 => $numbers::<i32>($($argument),*),
+            DataType::Int64 => $numbers::<i64>($($argument),*),
+            DataType::Fp16 => $numbers::<f16>($($argument),*),
+            DataType::Bf16 => $numbers::<bf16>($($argument),*),
+            DataType::Fp32 => $numbers::<f32>($($argument),*),
+            DataType::Fp64 => $numbers::<f64>($($argument),*),
+        }
+    };
+}
+
 /// A view of a tensor's own memory if it is aligned, otherwise of a copy in `scratch`.
 pub(super) fn to_value<'a>(
     tensor: &'a Tensor,
     scratch: &'a mut Scratch,
 ) -> Result<SessionInputValue<'a>, Error> {
-    match tensor.datatype() {
-        DataType::Bool => truths(tensor),
-        DataType::Bytes => texts(tensor),
-        DataType::Uint8 => numbers::<u8>(tensor, scratch),
-        DataType::Uint16 => numbers::<u16>(tensor, scratch),
-        DataType::Uint32 => numbers::<u32>(tensor, scratch),
-        DataType::Uint64 => numbers::<u64>(tensor, scratch),
-        DataType::Int8 => numbers::<i8>(tensor, scratch),
-        DataType::Int16 => numbers::<i16>(tensor, scratch),
-        DataType::Int32 => numbers::<i32>(tensor, scratch),
-        DataType::Int64 => numbers::<i64>(tensor, scratch),
-        DataType::Fp16 => numbers::<f16>(tensor, scratch),
-        DataType::Bf16 => numbers::<bf16>(tensor, scratch),
-        DataType::Fp32 => numbers::<f32>(tensor, scratch),
-        DataType::Fp64 => numbers::<f64>(tensor, scratch),
-    }
+    by_type!(tensor.datatype(), truths(tensor), texts(tensor), numbers(tensor, scratch))
 }
 
 /// Copies a tensor out.
 pub(super) fn from_value(value: &DynValue, datatype: DataType) -> Result<Tensor, Error> {
-    let (shape, data) = match datatype {
-        DataType::Bool => {
-            let (shape, truths) = value.try_extract_tensor::<bool>().map_err(failed)?;
-            (shape, truths.iter().map(|&truth| u8::from(truth)).collect())
-        }
-        DataType::Bytes => {
-            let (shape, texts) = value.try_extract_strings().map_err(failed)?;
-            (shape, strings::pack(&texts))
-        }
-        DataType::Uint8 => extract::<u8>(value)?,
-        DataType::Uint16 => extract::<u16>(value)?,
-        DataType::Uint32 => extract::<u32>(value)?,
-        DataType::Uint64 => extract::<u64>(value)?,
-        DataType::Int8 => extract::<i8>(value)?,
-        DataType::Int16 => extract::<i16>(value)?,
-        DataType::Int32 => extract::<i32>(value)?,
-        DataType::Int64 => extract::<i64>(value)?,
-        DataType::Fp16 => extract::<f16>(value)?,
-        DataType::Bf16 => extract::<bf16>(value)?,
-        DataType::Fp32 => extract::<f32>(value)?,
-        DataType::Fp64 => extract::<f64>(value)?,
-    };
+    let (shape, data) = by_type!(datatype, extract_truths(value), extract_texts(value), extract(value))?;
     let shape: Shape = shape.iter().map(|&dim| usize::try_from(dim).unwrap_or(0)).collect();
-    Tensor::new(datatype, shape, data).map_err(|error| Error::Run { message: error.to_string() })
+    Ok(Tensor::new(datatype, shape, data)?)
 }
 
 /// The protocol's name of an element type, if it has one.
@@ -127,6 +113,16 @@ where
 {
     let (shape, values) = value.try_extract_tensor::<T>().map_err(failed)?;
     Ok((shape, Bytes::copy_from_slice(bytemuck::cast_slice(values))))
+}
+
+fn extract_truths(value: &DynValue) -> Result<(&ort::value::Shape, Bytes), Error> {
+    let (shape, truths) = value.try_extract_tensor::<bool>().map_err(failed)?;
+    Ok((shape, truths.iter().map(|&truth| u8::from(truth)).collect()))
+}
+
+fn extract_texts(value: &DynValue) -> Result<(&ort::value::Shape, Bytes), Error> {
+    let (shape, texts) = value.try_extract_strings().map_err(failed)?;
+    Ok((shape, strings::pack(&texts)))
 }
 
 fn dims(tensor: &Tensor) -> Vec<i64> {

@@ -11,9 +11,8 @@ use ort::ep::{self, ArenaExtendStrategy, ExecutionProviderDispatch};
 
 use super::library::{entries, name, runtimes};
 use super::{Ort, open};
-use crate::Error;
-use crate::engine::variables::variable;
-use crate::engine::{Card, Cards, Chosen, Options};
+use crate::engine::{Card, Cards, Chosen, variable};
+use crate::{EngineConfig, Error};
 
 /// The part of ONNX Runtime for cards, beside its library.
 const PROVIDER: &str = "libonnxruntime_providers_cuda.so";
@@ -63,9 +62,13 @@ impl Gpu {
 }
 
 /// The engine on a card.
-pub(in crate::engine) fn engine_on(number: usize, or_cpu: bool, options: &Options) -> Result<Chosen, Error> {
-    let gpu = Gpu { number, or_cpu, memory: options.card_memory };
-    let (runtime, _) = on_card(number, options)?;
+pub(in crate::engine) fn engine_on(
+    number: usize,
+    or_cpu: bool,
+    config: &EngineConfig,
+) -> Result<Chosen, Error> {
+    let gpu = Gpu { number, or_cpu, memory: config.card_memory() };
+    let (runtime, _) = on_card(number, config)?;
     preload(&runtime);
     let about = format!("ONNX Runtime on cuda:{number}, {}", runtime.display());
     let engine = Box::new(Ort { environment: open(runtime)?, optimises: true, gpu: Some(gpu) });
@@ -73,9 +76,9 @@ pub(in crate::engine) fn engine_on(number: usize, or_cpu: bool, options: &Option
 }
 
 /// The library of ONNX Runtime for cards, and the card; opens neither.
-pub(in crate::engine) fn on_card(number: usize, options: &Options) -> Result<(PathBuf, Card), Error> {
+pub(in crate::engine) fn on_card(number: usize, config: &EngineConfig) -> Result<(PathBuf, Card), Error> {
     let unusable = |reason| Error::Card { number, reason };
-    let found = runtimes(options).into_iter().find(|runtime| runtime.with_file_name(PROVIDER).is_file());
+    let found = runtimes(config).into_iter().find(|runtime| runtime.with_file_name(PROVIDER).is_file());
     let runtime = found.ok_or_else(|| {
         let cure = "pip uninstall onnxruntime, pip install \"onnxruntime-gpu[cuda,cudnn]\"";
         unusable(format!("no ONNX Runtime has {PROVIDER} beside it: {cure}"))
@@ -136,11 +139,11 @@ mod tests {
     fn runtime_without_a_provider_for_cards_is_refused() {
         let root = tempfile::tempdir().unwrap();
         let runtime = root.path().join("libonnxruntime.so");
-        let options = Options { onnxruntime: Some(runtime.clone()), ..Options::default() };
-        let error = on_card(0, &options).unwrap_err().to_string();
+        let config = EngineConfig { onnxruntime: Some(runtime.clone()), ..EngineConfig::default() };
+        let error = on_card(0, &config).unwrap_err().to_string();
         assert!(error.contains(PROVIDER) && error.contains("pip install"), "{error}");
         fs::write(root.path().join(PROVIDER), "").unwrap();
         // A machine of the tests may have a card or none.
-        assert_eq!(on_card(0, &options).map(|(path, _)| path).unwrap(), runtime);
+        assert_eq!(on_card(0, &config).map(|(path, _)| path).unwrap(), runtime);
     }
 }

@@ -10,13 +10,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use super::{Options, open, opened};
-use crate::Error;
-use crate::engine::variables::variable;
+use super::{open, opened};
+use crate::engine::variable;
+use crate::{EngineConfig, Error};
 
 /// The library for `auto`, or the reason why there is none. It is an error if a named library does not open.
-pub(crate) fn found(options: &Options) -> Result<Result<PathBuf, String>, Error> {
-    if let Some(path) = named(options).or_else(opened) {
+pub(crate) fn found(config: &EngineConfig) -> Result<Result<PathBuf, String>, Error> {
+    if let Some(path) = named(config).or_else(opened) {
         return open(path.clone()).map(|_| Ok(path));
     }
     // Search once: models that are loaded later use the engine of the first.
@@ -25,13 +25,13 @@ pub(crate) fn found(options: &Options) -> Result<Result<PathBuf, String>, Error>
 }
 
 /// The library for a configuration that requires ONNX Runtime.
-pub(crate) fn library(options: &Options) -> PathBuf {
-    named(options).or_else(opened).unwrap_or_else(|| candidates().next().unwrap_or_else(by_the_loader))
+pub(crate) fn library(config: &EngineConfig) -> PathBuf {
+    named(config).or_else(opened).unwrap_or_else(|| candidates().next().unwrap_or_else(by_the_loader))
 }
 
 /// Files that may be a library for cards, in order of preference: the configured one alone, or all that are found.
-pub(super) fn runtimes(options: &Options) -> Vec<PathBuf> {
-    if let Some(named) = named(options) {
+pub(super) fn runtimes(config: &EngineConfig) -> Vec<PathBuf> {
+    if let Some(named) = named(config) {
         return vec![named];
     }
     let listed = variable("LD_LIBRARY_PATH").unwrap_or_default();
@@ -56,8 +56,8 @@ pub(super) fn entries(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// The configured library, or that of the variable.
-fn named(options: &Options) -> Option<PathBuf> {
-    options.onnxruntime.clone().or_else(|| variable("ORT_DYLIB_PATH").map(PathBuf::from))
+fn named(config: &EngineConfig) -> Option<PathBuf> {
+    config.onnxruntime.clone().or_else(|| variable("ORT_DYLIB_PATH").map(PathBuf::from))
 }
 
 fn first_that_opens(candidates: impl Iterator<Item = PathBuf>) -> Result<PathBuf, String> {

@@ -7,8 +7,11 @@ mod convert;
 mod gpu;
 mod library;
 mod sizes;
-mod weights;
 
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,6 +21,7 @@ use ort::session::builder::GraphOptimizationLevel;
 use ort::session::{Session, SessionInputValue};
 use ort::value::Outlet;
 use parking_lot::Mutex;
+use parm_parity_models::onnx::{is_inside, locations};
 use parm_protocol::Tensor;
 
 pub(super) use gpu::{engine_on, on_card};
@@ -26,9 +30,9 @@ pub(super) use library::{found, library};
 use gpu::Gpu;
 use library::entries;
 
-use super::{Chosen, Declared, Engine, FIXED_ROWS, Model, NOT_A_TENSOR, Options, Signature, guarded};
-use crate::Error;
-use crate::engine::compare::has_operator;
+use super::{Chosen, Declared, Engine, FIXED_ROWS, Model, NOT_A_TENSOR, Signature, guarded};
+use crate::engine::compare::operators;
+use crate::{EngineConfig, Error};
 
 #[derive(Clone)]
 struct Ort {
@@ -66,7 +70,7 @@ struct CardFile {
     gpu: Gpu,
     path: PathBuf,
     bytes: u64,
-    options: Options,
+    config: EngineConfig,
 }
 
 /// Operators of ONNX Runtime 1.32 that abort the process on an empty sequence or batch: their threads are joined too late.
@@ -80,20 +84,21 @@ impl Engine for Ort {
         "onnx_onnxruntime"
     }
 
-    fn load(&self, path: &Path, options: &Options) -> Result<Box<dyn Model>, Error> {
-        let (session, gpu) = guarded(|| session(self, path, options))?;
+    fn load(&self, path: &Path, config: &EngineConfig) -> Result<Box<dyn Model>, Error> {
+        let (session, gpu) = guarded(|| session(self, path, config))?;
         let declare = |outlets: &[Outlet]| -> Result<Vec<Declared>, Error> {
             outlets.iter().map(|outlet| declared(path, outlet)).collect()
         };
         let (inputs, outputs) = (declare(session.inputs())?, declare(session.outputs())?);
         let signature = Signature { inputs, outputs };
-        let gpu = gpu.filter(|_| self.optimises && has_convolutions(path));
+        let operators = operators(path);
+        let gpu = gpu.filter(|_| self.optimises && has_convolutions(&operators));
         let source = gpu.map(|gpu| CardFile {
             engine: self.clone(),
             gpu,
             path: path.into(),
             bytes: bytes(path),
-            options: options.clone(),
+            config: config.clone(),
         });
         Ok(Box::new(OrtModel {
             sessions: vec![session],
@@ -101,19 +106,21 @@ impl Engine for Ort {
             signature,
             scratch: Vec::new(),
             source,
-            recurrent: has_operator(path, |operator| RECURRENT.contains(&operator)),
-            loops: has_operator(path, |operator| matches!(operator, "Loop" | "Scan")),
+            recurrent: RECURRENT.iter().any(|operator| operators.contains(*operator)),
+            loops: ["Loop", "Scan"].iter().any(|operator| operators.contains(*operator)),
         }))
     }
 
     fn copies_of_weights(&self, path: &Path) -> usize {
         match self.gpu {
-            Some(_) if has_convolutions(path) => sizes::affordable(&FIXED_ROWS, bytes(path)).len().max(1),
+            Some(_) if has_convolutions(&operators(path)) => {
+                sizes::affordable(&FIXED_ROWS, bytes(path)).len().max(1)
+            }
             _ => 1,
         }
     }
 
-    fn references(&self, _: &Options) -> Vec<(&'static str, Box<dyn Engine>)> {
+    fn references(&self, _: &EngineConfig) -> Vec<(&'static str, Box<dyn Engine>)> {
         let plain =
             |optimises| Box::new(Self { environment: self.environment.clone(), optimises, gpu: None });
         match self.gpu {
@@ -123,15 +130,15 @@ impl Engine for Ort {
     }
 }
 
-/// Whether the file has an operator that a card plans for its shape.
-fn has_convolutions(path: &Path) -> bool {
-    has_operator(path, |operator| operator.starts_with("Conv") && operator != "ConvInteger")
+/// Whether an operator is one that a card plans for its shape.
+fn has_convolutions(operators: &BTreeSet<String>) -> bool {
+    operators.iter().any(|operator| operator.starts_with("Conv") && operator != "ConvInteger")
 }
 
 /// The size of a model's files: external data are next to it.
 fn bytes(path: &Path) -> u64 {
     let files = path.parent().map(entries).unwrap_or_default();
-    files.iter().filter_map(|file| std::fs::metadata(file).ok()).map(|file| file.len()).sum()
+    files.iter().filter_map(|file| fs::metadata(file).ok()).map(|file| file.len()).sum()
 }
 
 impl Model for OrtModel {
@@ -158,7 +165,7 @@ impl Model for OrtModel {
     }
 
     fn fix_rows(&mut self, wanted: &[usize]) -> Result<Vec<usize>, Error> {
-        let Some(CardFile { engine, gpu, path, bytes, options }) = &self.source else {
+        let Some(CardFile { engine, gpu, path, bytes, config }) = &self.source else {
             return Ok(Vec::new());
         };
         let chosen = sizes::affordable(wanted, *bytes);
@@ -172,7 +179,7 @@ impl Model for OrtModel {
         for at in 0..chosen.len().max(1) {
             let share = shares.as_ref().and_then(|shares| shares.get(at).copied());
             let gpu = Gpu { memory: share.or(gpu.memory), ..*gpu };
-            sessions.push(guarded(|| session_on(engine, Some(gpu), path, options))?);
+            sessions.push(guarded(|| session_on(engine, Some(gpu), path, config))?);
         }
         (self.sessions, self.sizes) = (sessions, chosen);
         Ok(self.sizes.clone())
@@ -232,10 +239,10 @@ fn opened() -> Option<PathBuf> {
 }
 
 /// A session, and the card that it uses.
-fn session(engine: &Ort, path: &Path, options: &Options) -> Result<(Session, Option<Gpu>), Error> {
-    let on_cpu = || Ok((session_on(engine, None, path, options)?, None));
+fn session(engine: &Ort, path: &Path, config: &EngineConfig) -> Result<(Session, Option<Gpu>), Error> {
+    let on_cpu = || Ok((session_on(engine, None, path, config)?, None));
     let Some(gpu) = engine.gpu else { return on_cpu() };
-    match session_on(engine, Some(gpu), path, options) {
+    match session_on(engine, Some(gpu), path, config) {
         Err(error) if gpu.or_cpu => {
             tracing::warn!(%error, device = gpu.number, "the model runs on the CPU: the card cannot be used");
             on_cpu()
@@ -248,29 +255,49 @@ fn session_on(
     Ort { environment, optimises, .. }: &Ort,
     gpu: Option<Gpu>,
     path: &Path,
-    options: &Options,
+    config: &EngineConfig,
 ) -> Result<Session, Error> {
-    let refused = |message: String| Error::Load { path: path.into(), message };
-    let mut builder = Session::builder(environment).map_err(|error| refused(error.to_string()))?;
-    builder =
-        builder.with_intra_threads(options.threads.get()).map_err(|error| refused(error.to_string()))?;
-    if !optimises {
-        builder = builder
-            .with_optimization_level(GraphOptimizationLevel::Disable)
-            .map_err(|error| refused(error.to_string()))?;
-    }
-    // Threads that spin between runs would take cores from other instances on the machine.
-    builder = builder.with_intra_op_spinning(false).map_err(|error| refused(error.to_string()))?;
-    if let Some(gpu) = gpu {
-        let providers = [gpu.provider()];
-        builder = builder.with_execution_providers(providers).map_err(|error| refused(error.to_string()))?;
-    }
-    for (name, bytes) in weights::external(path) {
-        builder = builder
-            .with_external_initializer_file_in_memory(name, bytes)
-            .map_err(|error| refused(error.to_string()))?;
-    }
-    builder.commit_from_file(path).map_err(|error| refused(error.to_string()))
+    let build = || -> Result<Session, String> {
+        let text = |error: &dyn Display| error.to_string();
+        let mut builder = Session::builder(environment).map_err(|error| text(&error))?;
+        builder = builder.with_intra_threads(config.threads.get()).map_err(|error| text(&error))?;
+        if !optimises {
+            let level = GraphOptimizationLevel::Disable;
+            builder = builder.with_optimization_level(level).map_err(|error| text(&error))?;
+        }
+        // Threads that spin between runs would take cores from other instances on the machine.
+        builder = builder.with_intra_op_spinning(false).map_err(|error| text(&error))?;
+        if let Some(gpu) = gpu {
+            builder = builder.with_execution_providers([gpu.provider()]).map_err(|error| text(&error))?;
+        }
+        for (name, bytes) in external(path) {
+            let with = builder.with_external_initializer_file_in_memory(name, bytes);
+            builder = with.map_err(|error| text(&error))?;
+        }
+        builder.commit_from_file(path).map_err(|error| text(&error))
+    };
+    build().map_err(|message| Error::Load { path: path.into(), message })
+}
+
+/// The external weights of a model by their names in it. Those that cannot be read are left to the library, which gives the
+/// error.
+///
+/// ONNX Runtime maps external files for as long as it has the model. A file that is then overwritten or truncated in place, as by
+/// `cp`, changes the weights of a model in service or ends the process (SIGBUS). So they are read first; the library copies
+/// them.
+fn external(path: &Path) -> Vec<(String, Arc<[u8]>)> {
+    let files = locations(path).unwrap_or_default().into_iter().filter(|name| is_inside(name));
+    let with_bytes = |name: String| read(&path.with_file_name(&name)).map(|bytes| (name, bytes));
+    files.filter_map(with_bytes).collect()
+}
+
+fn read(path: &Path) -> Option<Arc<[u8]>> {
+    let mut file = fs::File::open(path).ok()?;
+    let size = usize::try_from(file.metadata().ok().filter(fs::Metadata::is_file)?.len()).ok()?;
+    // One allocation: these files may have gigabytes.
+    let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, size).collect();
+    file.read_exact(Arc::get_mut(&mut bytes)?).ok()?;
+    Some(bytes)
 }
 
 fn declared(path: &Path, outlet: &Outlet) -> Result<Declared, Error> {

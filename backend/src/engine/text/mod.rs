@@ -10,12 +10,11 @@
 //!
 //! *Rejected.* The tokenizer in the frontend: it has no files of a worker's models.
 
-mod charsmap;
 mod graph;
-mod parts;
 mod pooling;
 mod tokens;
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -24,7 +23,7 @@ use parm_parity_models::repository::{POOLING, TOKENIZER};
 use parm_protocol::texts::{TokenIds, ids_of};
 use parm_protocol::{DataType, Tensor};
 
-use super::{Declared, Model, Signature, strings};
+use super::{Declared, Model, Signature, joined, strings};
 use crate::Error;
 use pooling::Pooling;
 use tokens::{RowTokens, TextRow, Tokenised, Tokeniser};
@@ -62,7 +61,8 @@ impl Texts {
         let tokeniser = self.tokeniser.limited(interface.length, interface.texts);
         let tokeniser = tokeniser.map_err(|message| Error::Run { message })?;
         let rows = texts.chunks(interface.texts).map(|row| TextRow::Texts(row.to_vec()));
-        let tokenised = tokeniser.rows(&rows.collect::<Vec<_>>(), interface.length, STEP)?;
+        let rows = tokeniser.tokens(&rows.collect::<Vec<_>>())?;
+        let tokenised = tokeniser.padded(&rows, interface.length, STEP);
         interface.inputs.iter().map(|(role, datatype)| tokenised.tensor(*role, *datatype)).collect()
     }
 
@@ -222,15 +222,9 @@ impl Model for TextModel {
         if !self.splits {
             return self.run_part(&rows);
         }
-        let parts = parts::of(rows.iter().map(|row| length.unwrap_or(row.len())));
-        let parts =
-            parts.into_iter().map(|part| self.run_part(&rows[part])).collect::<Result<Vec<_>, _>>()?;
-        let outputs = parts.first().map_or(0, Vec::len);
-        let joined = |at: usize| {
-            let rows: Vec<Tensor> = parts.iter().filter_map(|part| part.get(at).cloned()).collect();
-            Tensor::concat_rows(&rows).map_err(|error| failed(error.to_string()))
-        };
-        (0..outputs).map(joined).collect()
+        let parts = parts(rows.iter().map(|row| length.unwrap_or(row.len())));
+        let parts = parts.into_iter().map(|part| self.run_part(&rows[part]));
+        Ok(joined(&parts.collect::<Result<Vec<_>, _>>()?)?)
     }
 
     fn split_rows(&mut self) {
@@ -244,10 +238,6 @@ impl Model for TextModel {
 
     fn token_ids(&self) -> Option<&TokenIds> {
         Some(&self.ids)
-    }
-
-    fn most_rows(&self) -> usize {
-        self.model.most_rows()
     }
 
     fn fix_rows(&mut self, wanted: &[usize]) -> Result<Vec<usize>, Error> {
@@ -266,12 +256,37 @@ impl Model for TextModel {
     }
 }
 
+/// Most pairs of tokens of a run: those of 128 rows of 512 tokens.
+const MOST_PAIRS: usize = 1 << 25;
+
+/// Splits rows of so many tokens into parts, in order, that share the memory of one run.
+///
+/// Rows of a run are padded to the longest, so one long text among a thousand short ones would make a request of some
+/// kilobytes take the memory of a thousand long texts. A part ends where padding and the scores of attention, one for each
+/// pair of tokens of a row, would exceed a bound. A row that exceeds it alone runs alone.
+fn parts(lengths: impl Iterator<Item = usize>) -> Vec<Range<usize>> {
+    let (mut parts, mut start, mut end, mut longest) = (Vec::new(), 0usize, 0usize, 0usize);
+    for length in lengths {
+        let with = longest.max(length);
+        let rows = end + 1 - start;
+        let fits = rows.saturating_mul(with.saturating_mul(with)) <= MOST_PAIRS;
+        if rows > 1 && !fits {
+            parts.push(start..end);
+            (start, longest) = (end, length);
+        } else {
+            longest = with;
+        }
+        end += 1;
+    }
+    parts.push(start..end);
+    parts
+}
+
 impl Tokenised {
     /// The tokens of each row, as the last tensor of a run.
     fn counted(&self) -> Result<Tensor, Error> {
         let data: Vec<u8> = self.counts.iter().flat_map(|count| count.to_le_bytes()).collect();
-        Tensor::new(DataType::Uint32, [self.rows].as_slice(), data.into())
-            .map_err(|error| Error::Run { message: error.to_string() })
+        Ok(Tensor::new(DataType::Uint32, [self.rows].as_slice(), data.into())?)
     }
 
     fn tensor(&self, role: Role, datatype: DataType) -> Result<Tensor, Error> {
@@ -284,8 +299,7 @@ impl Tokenised {
             DataType::Int32 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
             _ => values.iter().flat_map(|value| u64::from(*value).to_le_bytes()).collect(),
         };
-        Tensor::new(datatype, [self.rows, self.length].as_slice(), data.into())
-            .map_err(|error| Error::Run { message: error.to_string() })
+        Ok(Tensor::new(datatype, [self.rows, self.length].as_slice(), data.into())?)
     }
 }
 
@@ -302,21 +316,6 @@ mod tests {
             inputs: inputs.iter().map(|name| declared(name, DataType::Int64, &[-1, -1])).collect(),
             outputs: vec![declared("out", DataType::Fp32, output)],
         }
-    }
-
-    #[test]
-    fn texts_are_the_only_input_and_token_vectors_are_pooled() {
-        let interface = Interface::of(&graph(&["input_ids", "attention_mask"], &[-1, -1, 8]), Pooling::Mean);
-        let signature = interface.unwrap().signature;
-        assert_eq!(signature.inputs, [declared("text", DataType::Bytes, &[-1, 1])]);
-        assert_eq!(signature.outputs, [declared("out", DataType::Fp32, &[-1, 8])]);
-    }
-
-    #[test]
-    fn graph_with_one_score_takes_pairs() {
-        let inputs = ["input_ids", "attention_mask", "token_type_ids"];
-        let texts = |output: &[i64]| Interface::of(&graph(&inputs, output), Pooling::Mean).unwrap().texts;
-        assert_eq!([&[-1, 1][..], &[-1, 2], &[-1, -1, 1]].map(texts), [2, 1, 1]);
     }
 
     #[test]
@@ -381,5 +380,15 @@ mod tests {
             assert!(firsts[0] == 1.0 && firsts[1..].iter().all(|first| *first == 2.0) && firsts.len() == 401);
             assert_eq!(outputs[1].data()[..8], [0, 0x20, 0, 0, 1, 0, 0, 0], "the tokens of each row");
         }
+    }
+
+    #[test]
+    fn long_row_does_not_lengthen_all_others() {
+        let all = parts(std::iter::once(8192).chain(std::iter::repeat_n(4, 1023)));
+        assert_eq!(all, [0..1, 1..1024]);
+        assert_eq!(parts(std::iter::repeat_n(512, 300)), [0..128, 128..256, 256..300]);
+        assert_eq!(parts([usize::MAX, usize::MAX].into_iter()), [0..1, 1..2]);
+        assert_eq!(parts([1, 2].into_iter()), [Range { start: 0, end: 2 }]);
+        assert_eq!(parts(std::iter::empty()), [Range { start: 0, end: 0 }]);
     }
 }

@@ -68,7 +68,7 @@ impl Pooling {
             let (rows, length) = (tokens.rows, tokens.length);
             return Err(failed(format!("{rows} rows of {length} tokens gave shape {:?}", output.shape())));
         }
-        let values = output.as_f32().map_err(|error| failed(error.to_string()))?;
+        let values = output.as_f32()?;
         let mut pooled = Vec::with_capacity(rows * width);
         for row in 0..rows {
             let vector = |token: usize| &values[(row * length + token) * width..][..width];
@@ -83,7 +83,7 @@ impl Pooling {
                 }
             }
         }
-        Tensor::from_f32([rows, width].as_slice(), &pooled).map_err(|error| failed(error.to_string()))
+        Ok(Tensor::from_f32([rows, width].as_slice(), &pooled)?)
     }
 }
 

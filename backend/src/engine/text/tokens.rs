@@ -3,14 +3,16 @@
 use std::fs;
 use std::path::Path;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD_NO_PAD;
 use parm_parity_models::repository::TOKENIZER;
 use parm_protocol::texts::TokenIds;
 use serde::Deserialize;
+use serde_json::Value;
 use tokenizers::{
     EncodeInput, Encoding, PostProcessor as _, Tokenizer, TruncationDirection, TruncationParams,
 };
 
-use super::charsmap;
 use crate::Error;
 
 /// The most tokens of a row, if neither the tokenizer nor its configuration says.
@@ -80,7 +82,7 @@ impl Tokeniser {
         let refused =
             |error: tokenizers::Error| Error::Load { path: path.clone(), message: error.to_string() };
         let text = fs::read_to_string(&path).map_err(|error| refused(error.into()))?;
-        charsmap::check(&text).map_err(|reason| refused(reason.into()))?;
+        check_charsmap(&text).map_err(|reason| refused(reason.into()))?;
         let mut tokenizer: Tokenizer = text.parse().map_err(refused)?;
         drop(text);
         let own = tokenizer.get_truncation().map(|cut| cut.max_length);
@@ -131,16 +133,6 @@ impl Tokeniser {
         // A tokenizer that makes no token of the sample does not show the place of its special tokens.
         let added = self.tokenizer.get_post_processor().map_or(0, |it| it.added_tokens(false));
         Ok(if first.len() + last.len() == added { (first, last) } else { Default::default() })
-    }
-
-    /// The tokens of rows, in a fixed length or in a multiple of `step`.
-    pub(super) fn rows(
-        &self,
-        rows: &[TextRow],
-        fixed: Option<usize>,
-        step: usize,
-    ) -> Result<Tokenised, Error> {
-        Ok(self.padded(&self.tokens(rows)?, fixed, step))
     }
 
     /// The tokens of each row.
@@ -207,6 +199,46 @@ pub(super) fn configured(path: &Path) -> usize {
     length.map_or(LENGTH, |most| most as usize)
 }
 
+/// `tokenizer.json`, as far as it is checked.
+#[derive(Deserialize)]
+struct TokenizerFile {
+    normalizer: Option<Value>,
+}
+
+/// Characters that have the claim, the first four bytes.
+const HEAD: usize = 8;
+
+/// Returns an error if a table of replaced characters of this `tokenizer.json` claims a longer index than it has.
+///
+/// The tokenizer's library reserves the memory that such a table claims for its index: up to 8 GiB for a file of a few
+/// bytes. If the memory is not available, the process ends.
+fn check_charsmap(file: &str) -> Result<(), String> {
+    // The library reports a file that cannot be read.
+    let Ok(TokenizerFile { normalizer: Some(normalizer) }) = serde_json::from_str(file) else {
+        return Ok(());
+    };
+    tables(&normalizer).try_for_each(|table| {
+        // The library takes base64 with and without padding.
+        let table = table.trim_end_matches('=').as_bytes();
+        let head = BASE64_STANDARD_NO_PAD.decode(&table[..table.len().min(HEAD)]).unwrap_or_default();
+        let Some(claim) = head.first_chunk() else { return Ok(()) };
+        let (claimed, left) = (u32::from_le_bytes(*claim), table.len() * 3 / 4 - claim.len());
+        if claimed as usize <= left {
+            return Ok(());
+        }
+        Err(format!(
+            "its precompiled_charsmap claims an index of {claimed} bytes and has {left}: export it again"
+        ))
+    })
+}
+
+/// The tables of a normalizer and of those in it.
+fn tables(normalizer: &Value) -> Box<dyn Iterator<Item = &str> + '_> {
+    let own = normalizer.get("precompiled_charsmap").and_then(Value::as_str);
+    let inner = normalizer.get("normalizers").and_then(Value::as_array);
+    Box::new(own.into_iter().chain(inner.into_iter().flatten().flat_map(tables)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,7 +283,8 @@ mod tests {
     #[test]
     fn rows_are_counted_without_padding() {
         let rows = [TextRow::Texts(vec!["1 2 3".into()]), TextRow::Ids(vec![8, 4, 9])];
-        let tokens = tokeniser().limited(None, 1).unwrap().rows(&rows, None, 16).unwrap();
+        let tokeniser = tokeniser().limited(None, 1).unwrap();
+        let tokens = tokeniser.padded(&tokeniser.tokens(&rows).unwrap(), None, 16);
         assert_eq!((tokens.length, &tokens.counts[..]), (6, &[5, 3][..]));
         assert_eq!(tokens.ids, [8, 1, 2, 3, 9, 0, 8, 4, 9, 0, 0, 0]);
         assert_eq!(tokens.mask, [1, 1, 1, 1, 1, 0, 1, 1, 1, 0, 0, 0]);

@@ -38,7 +38,7 @@ pub(super) fn from_native(native: &Native, declared: DataType) -> Result<Tensor,
     } else {
         Bytes::copy_from_slice(native.as_bytes())
     };
-    Tensor::new(declared, native.shape(), data).map_err(|error| Error::Run { message: error.to_string() })
+    Ok(Tensor::new(declared, native.shape(), data)?)
 }
 
 fn native_type(datatype: DataType) -> Result<DatumType, Error> {

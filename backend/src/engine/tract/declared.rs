@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use parm_parity_models::onnx;
 use parm_protocol::DataType;
-use tract_onnx::pb::tensor_proto::DataType as Stored;
 use tract_onnx::pb::tensor_shape_proto::dimension::Value as Dim;
 use tract_onnx::pb::type_proto::{Tensor, Value};
 use tract_onnx::pb::{ModelProto, ValueInfoProto};
@@ -67,23 +67,7 @@ fn tensor_type(value: &ValueInfoProto) -> Option<&Tensor> {
 }
 
 fn datatype(tensor: &Tensor) -> Option<DataType> {
-    Some(match Stored::try_from(tensor.elem_type).ok()? {
-        Stored::Bool => DataType::Bool,
-        Stored::Uint8 => DataType::Uint8,
-        Stored::Uint16 => DataType::Uint16,
-        Stored::Uint32 => DataType::Uint32,
-        Stored::Uint64 => DataType::Uint64,
-        Stored::Int8 => DataType::Int8,
-        Stored::Int16 => DataType::Int16,
-        Stored::Int32 => DataType::Int32,
-        Stored::Int64 => DataType::Int64,
-        Stored::Float16 => DataType::Fp16,
-        Stored::Bfloat16 => DataType::Bf16,
-        Stored::Float => DataType::Fp32,
-        Stored::Double => DataType::Fp64,
-        Stored::String => DataType::Bytes,
-        _ => return None,
-    })
+    onnx::DataType::try_from(tensor.elem_type).ok()?.to_protocol()
 }
 
 fn inferred_shape(model: &TypedModel, output: usize) -> Vec<i64> {

@@ -27,8 +27,8 @@ use tract_onnx::prelude::{
 };
 use tract_onnx::tract_hir::internal::{DimFact, GenericFactoid, InferenceFact, ShapeFactoid, ToDim};
 
-use super::{Engine, Model, Options, Signature, TRY_ORT, guarded};
-use crate::Error;
+use super::{Engine, Model, Signature, TRY_ORT, guarded};
+use crate::{EngineConfig, Error};
 
 /// The engine, with or without graph optimisation.
 struct Tract {
@@ -62,7 +62,7 @@ impl Engine for Tract {
         "onnx_tract"
     }
 
-    fn load(&self, path: &Path, options: &Options) -> Result<Box<dyn Model>, Error> {
+    fn load(&self, path: &Path, config: &EngineConfig) -> Result<Box<dyn Model>, Error> {
         let advised = |error: Error, advice: &str| match error {
             Error::Panicked { message } | Error::Run { message } => {
                 Error::Load { path: path.into(), message: message + advice }
@@ -71,7 +71,7 @@ impl Engine for Tract {
         };
         let proto = guarded(|| read(path)).map_err(|error| advised(error, TRY_ORT))?;
         let advice = operators::advice(&proto);
-        let loaded = guarded(|| TractModel::of(proto, path, options, self.optimises));
+        let loaded = guarded(|| TractModel::of(proto, path, config, self.optimises));
         Ok(Box::new(loaded.map_err(|error| match operators::broken(path) {
             Some(broken) => advised(error, broken),
             None => advised(error, &advice),
@@ -82,9 +82,9 @@ impl Engine for Tract {
         true
     }
 
-    fn references(&self, options: &Options) -> Vec<(&'static str, Box<dyn Engine>)> {
+    fn references(&self, config: &EngineConfig) -> Vec<(&'static str, Box<dyn Engine>)> {
         let plain: Box<dyn Engine> = Box::new(Tract { optimises: false });
-        let other = super::ort::found(options)
+        let other = super::ort::found(config)
             .ok()
             .and_then(Result::ok)
             .and_then(|library| super::ort::engine(library).ok());
@@ -112,7 +112,7 @@ fn read(path: &Path) -> Result<ModelProto, Error> {
 }
 
 impl TractModel {
-    fn of(mut proto: ModelProto, path: &Path, options: &Options, optimises: bool) -> Result<Self, Error> {
+    fn of(mut proto: ModelProto, path: &Path, config: &EngineConfig, optimises: bool) -> Result<Self, Error> {
         // Exporters record inner shapes for their own batch size, which do not hold here.
         let onnx = tract_onnx::onnx().with_ignore_value_info(true);
         trees::complete(&mut proto);
@@ -143,7 +143,7 @@ impl TractModel {
             signature,
             general: general.ok(),
             fixed: vec![],
-            bound: options.plans.get(),
+            bound: config.plans.get(),
             optimises,
             loops,
         };

@@ -77,75 +77,60 @@ fn floats(name: &str, floats: Vec<f32>) -> AttributeProto {
 mod tests {
     use std::path::Path;
 
+    use parm_parity_models::onnx::{Attribute, DataType, Dim, Value, proto};
     use parm_protocol::Tensor;
-    use tract_onnx::pb::{self, GraphProto, OperatorSetIdProto, ValueInfoProto, tensor_proto::DataType};
+    use prost::Message;
 
     use super::*;
+    use crate::EngineConfig;
+    use crate::engine::Model;
     use crate::engine::tract::TractModel;
-    use crate::engine::{Model, Options};
-
-    fn integers(name: &str, ints: &[i64]) -> AttributeProto {
-        let kind = AttributeType::Ints as i32;
-        AttributeProto { name: name.into(), r#type: kind, ints: ints.to_vec(), ..AttributeProto::default() }
-    }
-
-    fn value(name: &str, elem_type: DataType, columns: Option<i64>) -> ValueInfoProto {
-        use pb::tensor_shape_proto::{Dimension, dimension};
-        use pb::type_proto::{self, Value};
-        let dim = |value| Dimension { value: Some(value), ..Dimension::default() };
-        let batch = dim(dimension::Value::DimParam("n".into()));
-        let columns = columns.map(|columns| dim(dimension::Value::DimValue(columns)));
-        let shape = pb::TensorShapeProto { dim: std::iter::once(batch).chain(columns).collect() };
-        let tensor = type_proto::Tensor { elem_type: elem_type as i32, shape: Some(shape) };
-        let r#type = pb::TypeProto { value: Some(Value::TensorType(tensor)), ..Default::default() };
-        ValueInfoProto { name: name.into(), r#type: Some(r#type), ..ValueInfoProto::default() }
-    }
 
     /// Two trees of two leaves each, which compare the first value with 0.
     fn trees(weights: [f32; 4], transform: &str, base: Option<f32>) -> ModelProto {
-        let modes: Vec<Vec<u8>> =
-            ["BRANCH_LEQ", "LEAF", "LEAF"].repeat(2).iter().map(|mode| mode.as_bytes().to_vec()).collect();
-        let text = |name: &str, kind: AttributeType| AttributeProto {
-            name: name.into(),
-            r#type: kind as i32,
-            ..AttributeProto::default()
-        };
-        let modes = AttributeProto { strings: modes, ..text("nodes_modes", AttributeType::Strings) };
-        let transform =
-            AttributeProto { s: transform.into(), ..text("post_transform", AttributeType::String) };
+        let ints = |name: &str, ints: &[i64]| Attribute::Ints(ints.to_vec()).to_proto(name);
+        let floats = |name: &str, floats: &[f32]| Attribute::Floats(floats.to_vec()).to_proto(name);
+        let modes = ["BRANCH_LEQ", "LEAF", "LEAF"].repeat(2).into_iter().map(String::from).collect();
         let mut attribute = vec![
-            integers("nodes_treeids", &[0, 0, 0, 1, 1, 1]),
-            integers("nodes_nodeids", &[0, 1, 2, 0, 1, 2]),
-            integers("nodes_featureids", &[0, 0, 0, 1, 0, 0]),
-            integers("nodes_truenodeids", &[1, 0, 0, 1, 0, 0]),
-            integers("nodes_falsenodeids", &[2, 0, 0, 2, 0, 0]),
-            integers("class_treeids", &[0, 0, 1, 1]),
-            integers("class_nodeids", &[1, 2, 1, 2]),
-            integers("class_ids", &[0; 4]),
-            integers("classlabels_int64s", &[5, 9]),
-            floats("nodes_values", vec![0.0; 6]),
-            floats("class_weights", weights.to_vec()),
-            modes,
-            transform,
+            ints("nodes_treeids", &[0, 0, 0, 1, 1, 1]),
+            ints("nodes_nodeids", &[0, 1, 2, 0, 1, 2]),
+            ints("nodes_featureids", &[0, 0, 0, 1, 0, 0]),
+            ints("nodes_truenodeids", &[1, 0, 0, 1, 0, 0]),
+            ints("nodes_falsenodeids", &[2, 0, 0, 2, 0, 0]),
+            ints("class_treeids", &[0, 0, 1, 1]),
+            ints("class_nodeids", &[1, 2, 1, 2]),
+            ints("class_ids", &[0; 4]),
+            ints("classlabels_int64s", &[5, 9]),
+            floats("nodes_values", &[0.0; 6]),
+            floats("class_weights", &weights),
+            Attribute::Strings(modes).to_proto("nodes_modes"),
+            Attribute::String(transform.into()).to_proto("post_transform"),
         ];
-        attribute.extend(base.map(|base| floats("base_values", vec![base])));
-        let node = NodeProto {
+        attribute.extend(base.map(|base| floats("base_values", &[base])));
+        let value = |name: &str, datatype, columns: Option<usize>| {
+            let batch = Dim::Symbol("n".into());
+            let shape = Some([batch].into_iter().chain(columns.map(Dim::Fixed)).collect());
+            Value { name: name.into(), datatype, shape }.to_proto()
+        };
+        let node = proto::NodeProto {
             op_type: "TreeEnsembleClassifier".into(),
             domain: "ai.onnx.ml".into(),
             input: vec!["x".into()],
             output: vec!["label".into(), "scores".into()],
             attribute,
-            ..NodeProto::default()
+            ..Default::default()
         };
-        let graph = GraphProto {
+        let graph = proto::GraphProto {
             node: vec![node],
             input: vec![value("x", DataType::Float, Some(2))],
             output: vec![value("label", DataType::Int64, None), value("scores", DataType::Float, Some(2))],
-            ..GraphProto::default()
+            ..Default::default()
         };
-        let set = |domain: &str, version| OperatorSetIdProto { domain: domain.into(), version };
+        let set = |domain: &str, version| proto::OperatorSetIdProto { domain: domain.into(), version };
         let opset_import = vec![set("", 17), set("ai.onnx.ml", 1)];
-        ModelProto { ir_version: 8, opset_import, graph: Some(graph), ..ModelProto::default() }
+        let model =
+            proto::ModelProto { ir_version: 8, opset_import, graph: Some(graph), ..Default::default() };
+        ModelProto::decode(&*model.encode_to_vec()).unwrap()
     }
 
     /// The expected values are those of ONNX Runtime 1.32.
@@ -164,8 +149,8 @@ mod tests {
         ] {
             for optimises in [true, false] {
                 let proto = trees(weights, transform, base);
-                let options = Options::default();
-                let mut model = TractModel::of(proto, Path::new("model.onnx"), &options, optimises).unwrap();
+                let config = EngineConfig::default();
+                let mut model = TractModel::of(proto, Path::new("model.onnx"), &config, optimises).unwrap();
                 let outputs = model.run(std::slice::from_ref(&rows)).unwrap();
                 let found: Vec<i64> = outputs[0]
                     .data()

@@ -71,9 +71,9 @@ impl Guarded {
     fn passes(&self, bytes: &[u8]) -> bool {
         match self {
             Self::Known(guard) => match bytemuck::try_cast_slice(bytes) {
-                Ok(values) if cfg!(target_endian = "little") => guard.check(values).is_none(),
+                Ok(values) if cfg!(target_endian = "little") => guard.passes(values),
                 // Requests stay in their received bodies, at any alignment.
-                _ => chunks(bytes).all(|value| guard.check(&[value]).is_none()),
+                _ => chunks(bytes).all(|value| guard.passes(&[value])),
             },
             Self::Learned(usual) => usual.passes(bytes),
         }

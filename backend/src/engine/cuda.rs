@@ -1,4 +1,4 @@
-//! The card that a CUDA device number means on this machine.
+//! The device that runs models, as configured: `cpu`, `cuda:N`, or `cuda:N,cpu`, and the card that a number means.
 //!
 //! The driver describes each card in a file below `/proc`, so its UUID is known before any library is loaded. CUDA
 //! numbers the cards that `CUDA_VISIBLE_DEVICES` lists; its entries are numbers, the beginnings of UUIDs, or parts of
@@ -9,7 +9,40 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::variables::given;
+use super::given;
+
+/// A device, and whether the CPU may replace it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// The number of the CUDA device; `None` for the CPU.
+    pub cuda: Option<usize>,
+    /// Whether models run on the CPU if the CUDA device cannot be used.
+    pub or_cpu: bool,
+}
+
+/// Largest number of a device: far more than a machine has, and small enough for every library.
+const MOST_NUMBER: usize = 1024;
+
+impl Device {
+    /// The CPU.
+    pub const CPU: Self = Self { cuda: None, or_cpu: false };
+
+    /// Reads the configured text; `None` if it has another form.
+    pub fn read(text: &str) -> Option<Self> {
+        if text == "cpu" {
+            return Some(Self::CPU);
+        }
+        let (device, or_cpu) = match text.split_once(',') {
+            Some((device, rest)) => (device, (rest.trim() == "cpu").then_some(true)?),
+            None => (text, false),
+        };
+        let number = match device.trim_end() {
+            "cuda" => 0,
+            device => device.strip_prefix("cuda:")?.parse().ok().filter(|&number| number <= MOST_NUMBER)?,
+        };
+        Some(Self { cuda: Some(number), or_cpu })
+    }
+}
 
 /// The driver's folder of cards, one entry each, named by its bus address.
 const FOLDER: &str = "/proc/driver/nvidia/gpus";
@@ -203,6 +236,25 @@ mod tests {
         let nothing = tempfile::tempdir().unwrap();
         for folder in [nothing.path(), Path::new("/nowhere/gpus")] {
             assert!(matches!(find(folder, None, false, 0), Card::Unnamed(_)));
+        }
+    }
+
+    #[test]
+    fn device_is_cpu_or_cuda_with_a_number_and_a_fallback() {
+        let cuda = |number, or_cpu| Some(Device { cuda: Some(number), or_cpu });
+        for (text, device) in [
+            ("cpu", Some(Device::CPU)),
+            ("cuda", cuda(0, false)),
+            ("cuda:3", cuda(3, false)),
+            ("cuda:3,cpu", cuda(3, true)),
+            ("cuda, cpu", cuda(0, true)),
+        ] {
+            assert_eq!(Device::read(text), device, "{text}");
+        }
+        for text in
+            ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "cpu,cuda:0", "cuda:0,cuda:1", "cuda:5000", "cpu,"]
+        {
+            assert_eq!(Device::read(text), None, "{text}");
         }
     }
 }
