@@ -12,7 +12,7 @@ use parm_parity_models::bundle::{Calibration, Manifest, Meaning, ModelFile, Pari
 use parm_parity_models::onnx::{Limits, Model};
 use parm_parity_models::repository::Repository;
 use parm_training::data::{Limit, Samples, Source, normalise};
-use parm_training::evaluate::{self, Bench, Contender, Metric, Report, Rules, Table, picture};
+use parm_training::evaluate::{self, Bench, Contender, Metric, Order, Report, Rules, Table, picture};
 use parm_training::{Array, Error, Teacher};
 
 use crate::Failure;
@@ -64,10 +64,12 @@ impl Subject {
         }
         let by_default = if samples.values.is_some() { Metric::AbsoluteError } else { Metric::TOP_1 };
         let metric = flags.metric.as_deref().map_or(Ok(by_default), str::parse)?;
-        let untrained: Vec<CodeSpec> =
-            flags.code.iter().map(|text| code(text)).collect::<anyhow::Result<_>>()?;
+        let untrained = match &flags.code[..] {
+            [] => bundle.as_ref().map(Bundle::untrained).unwrap_or_default(),
+            given => given.iter().map(|text| code(text)).collect::<anyhow::Result<_>>()?,
+        };
         if bundle.is_none() && untrained.is_empty() {
-            bail!("a model without a bundle has no code: name one, such as --code mds:k=2");
+            bail!("a model without a bundle has no code: name one, such as --code berrut:k=2");
         }
         Ok(Self { path, bundle, samples, rules: Rules { metric, meaning, seed: flags.seed }, untrained })
     }
@@ -96,8 +98,13 @@ impl Subject {
         for spec in &self.untrained {
             let code = spec.build()?;
             let calibration = Calibration::default();
-            let contender = Contender { code: &*code, models: &[], calibration };
+            let contender = Contender { code: &*code, models: &[], calibration, order: Order::Drawn };
             table.push(spec.kind.to_string(), bench.judge(&contender)?);
+            // Interpolation is more accurate between similar queries.
+            if !spec.recovery().is_systematic() && spec.k > 2 {
+                let report = bench.judge(&Contender { order: Order::Path, ..contender })?;
+                table.push(format!("{} along a path", spec.kind), report);
+            }
         }
         Ok(table)
     }
@@ -138,7 +145,8 @@ struct Opened {
 impl Opened {
     fn judge(&self, bench: &Bench<'_>) -> anyhow::Result<Report> {
         let models: Vec<&evaluate::Model<'_>> = self.models.iter().map(|model| &**model as _).collect();
-        let contender = Contender { code: &*self.code, models: &models, calibration: self.calibration };
+        let (code, calibration, order) = (&*self.code, self.calibration, Order::Drawn);
+        let contender = Contender { code, models: &models, calibration, order };
         bench.judge(&contender).with_context(|| self.name.clone())
     }
 }
@@ -173,11 +181,22 @@ impl Bundle {
         let missing = || format!("model '{}' has no version {}", file.name, file.version);
         Ok(version.with_context(missing)?.path.clone())
     }
+
+    /// Codes that need no training, for each k of the bundle.
+    fn untrained(&self) -> Vec<CodeSpec> {
+        let mut sizes: Vec<usize> = self.manifest.parities.iter().map(|parity| parity.code.k).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        let kinds = Kind::ALL.into_iter().filter(|kind| !kind.needs_bundle() && !kind.needs_affine_model());
+        let specs = kinds.flat_map(|kind| sizes.iter().map(move |&k| CodeSpec::new(kind, k, 1)));
+        specs.filter(|spec| spec.build().is_ok()).collect()
+    }
 }
 
 /// A code from `KIND:k=2,r=1`.
 fn code(text: &str) -> anyhow::Result<CodeSpec> {
-    let wrong = || format!("invalid code '{text}': name a code that needs no training, such as mds:k=4,r=1");
+    let wrong =
+        || format!("invalid code '{text}': name a code that needs no training, such as berrut:k=4,r=1");
     let (kind, numbers) = text.split_once(':').with_context(wrong)?;
     let kind = kind.parse::<Kind>().ok().filter(|kind| !kind.needs_bundle()).with_context(wrong)?;
     let mut spec = CodeSpec::new(kind, 2, 1);

@@ -82,7 +82,7 @@ impl<T> Members<'_, T> {
 pub struct Received<'a> {
     /// Slots that hold a query.
     pub members: Set,
-    /// The deployed model's outputs by slot.
+    /// The deployed model's outputs by slot; all `None` for a code that is not systematic.
     pub predictions: &'a [Option<&'a [f32]>],
     /// The outputs for the coded queries, in the order in which `encode` wrote them.
     pub parities: &'a [Option<&'a [f32]>],
@@ -259,7 +259,7 @@ fn check_group<T>(
     len: usize,
 ) -> Result<(), Error> {
     members.check(spec.k, len)?;
-    count(Part::ParityQuery, spec.r, parities.len())?;
+    count(Part::ParityQuery, spec.recovery().parities, parities.len())?;
     let len = len * spec.query_scale();
     let mut parities = parities.iter().enumerate();
     parities.try_for_each(|(index, parity)| length(Part::ParityQuery, index, len, parity.len()))

@@ -30,6 +30,8 @@ pub enum Error {
     Length { what: Part, index: usize, expected: usize, actual: usize },
     #[error("cannot encode an empty group: every slot is blank: add a query")]
     EmptyGroup,
+    #[error("{kind} needs a full group of {k}, but it has {members} members: serve them uncoded")]
+    PartialGroup { kind: Kind, members: usize, k: usize },
     #[error("cannot reconstruct slot {slot}: it is blank or outside the group of {k}")]
     BlankSlot { slot: usize, k: usize },
     #[error(

@@ -8,10 +8,11 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::berrut::Berrut;
 use crate::linear::Weighted;
 use crate::slots::Slots;
 use crate::tiles::Tiles;
-use crate::{Code, CodeSpec, Error};
+use crate::{Code, CodeSpec, Error, Head, Needs};
 
 /// The codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -27,14 +28,16 @@ pub enum Kind {
     Slots,
     /// Exact for affine models, which compute their own parities.
     Mds,
+    /// Rational interpolation; no training, not systematic.
+    Berrut,
     /// Encoder and decoder are models.
     Learned,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 6] =
-        [Kind::Sum, Kind::Weighted, Kind::Tiles, Kind::Slots, Kind::Mds, Kind::Learned];
+    pub const ALL: [Kind; 7] =
+        [Kind::Sum, Kind::Weighted, Kind::Tiles, Kind::Slots, Kind::Mds, Kind::Berrut, Kind::Learned];
 
     /// Its name, as in settings, bundles and flags.
     pub fn name(self) -> &'static str {
@@ -44,6 +47,7 @@ impl Kind {
             Kind::Tiles => "tiles",
             Kind::Slots => "slots",
             Kind::Mds => "mds",
+            Kind::Berrut => "berrut",
             Kind::Learned => "learned",
         }
     }
@@ -83,12 +87,27 @@ impl Kind {
         matches!(self, Kind::Tiles | Kind::Slots)
     }
 
+    /// Coded queries of a group with these parameters.
+    pub(crate) fn parities(self, spec: &CodeSpec) -> usize {
+        if self == Kind::Berrut { spec.k + spec.r } else { spec.r }
+    }
+
+    /// The outputs that a reconstruction requires.
+    pub(crate) fn needs(self, spec: &CodeSpec) -> Needs {
+        match self {
+            Kind::Berrut => Needs::AnyOutputs(spec.k),
+            _ if spec.parity_head() == Some(Head::Slots) => Needs::OneParity,
+            _ => Needs::AsManyAsMissing,
+        }
+    }
+
     /// Checks every parameter and builds the code.
     pub(crate) fn build(self, spec: &CodeSpec) -> Result<Box<dyn Code>, Error> {
         Ok(match self {
             Kind::Sum | Kind::Weighted | Kind::Mds => Box::new(Weighted::new(spec)?),
             Kind::Tiles => Box::new(Tiles::new(spec)?),
             Kind::Slots => Box::new(Slots::new(spec)?),
+            Kind::Berrut => Box::new(Berrut::new(spec)?),
             Kind::Learned => return Err(Error::NeedsNets),
         })
     }

@@ -32,13 +32,15 @@
 //! | `tiles` | r | 1 | all from one parity (head `slots`) or r losses (head `sum`) | its parity models | f32 images |
 //! | `slots` | r | k | the same | its parity models | any |
 //! | `mds` | r | 1 | any r losses | affine models, which are their own parity models | f32 |
+//! | `berrut` | k + r, and no query unchanged | 1 | any r losses of the k + r | constants; otherwise approximate | f32 |
 //! | `learned` | r | 1 | any r losses | nothing: its nets approximate | f32 |
 //!
-//! Blank slots of a partial group are zeros; `mds` uses the code of a smaller group.
+//! Blank slots of a partial group are zeros; `mds` uses the code of a smaller group; `berrut` returns an error.
 //! Encoding does not allocate. Decoding does not allocate once a [`Workspace`] has grown.
 
 pub mod guard;
 pub mod kernel;
+pub mod path;
 
 mod code;
 mod error;
@@ -48,6 +50,7 @@ mod spec;
 
 mod linear;
 
+mod berrut;
 mod learned;
 mod slots;
 mod tiles;

@@ -12,6 +12,8 @@ pub enum Needs {
     AsManyAsMissing,
     /// Any one parity output; no prediction.
     OneParity,
+    /// This many outputs. The code sends no query unchanged, so every answer is decoded.
+    AnyOutputs(usize),
 }
 
 /// A code's recovery rule. Small enough to copy.
@@ -19,7 +21,7 @@ pub enum Needs {
 pub struct Recovery {
     /// Queries per group.
     pub k: usize,
-    /// Coded queries per group that `encode` writes.
+    /// Coded queries per group that `encode` writes: r, or k + r for codes that are not systematic.
     pub parities: usize,
     /// The outputs that a reconstruction requires.
     pub needs: Needs,
@@ -37,6 +39,11 @@ pub struct Arrived {
 }
 
 impl Recovery {
+    /// Whether queries are sent unchanged, so that predictions are exact while nothing is lost.
+    pub fn is_systematic(self) -> bool {
+        !matches!(self.needs, Needs::AnyOutputs(_))
+    }
+
     /// Whether the predictions of all slots in `lost` can be reconstructed. A slot whose own prediction has arrived
     /// may be among them; that prediction is then ignored, as in decoding.
     pub fn can_recover(self, arrived: Arrived, lost: Set) -> bool {
@@ -49,6 +56,7 @@ impl Recovery {
         match self.needs {
             Needs::AsManyAsMissing => members.without(predictions).union(lost).len() <= parities.len(),
             Needs::OneParity => !parities.is_empty(),
+            Needs::AnyOutputs(count) => members == slots && parities.len() >= count,
         }
     }
 }

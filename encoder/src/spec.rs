@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 
 use crate::linear::Linear;
-use crate::{Code, Error, Kind, Needs, Recovery};
+use crate::{Code, Error, Kind, Recovery};
 
 /// The output of a parity model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -51,9 +51,7 @@ impl CodeSpec {
 
     /// The losses that it recovers.
     pub fn recovery(&self) -> Recovery {
-        let is_one_enough = self.parity_head() == Some(Head::Slots);
-        let needs = if is_one_enough { Needs::OneParity } else { Needs::AsManyAsMissing };
-        Recovery { k: self.k, parities: self.r, needs }
+        Recovery { k: self.k, parities: self.kind.parities(self), needs: self.kind.needs(self) }
     }
 
     /// The output of its parity models; `None` if the deployed model serves the parities.

@@ -22,7 +22,8 @@ pub struct Evaluate {
     /// Metric: top-1 (or another number), iou, absolute-error [default: top-1, or absolute-error for values]
     #[arg(long, value_name = "METRIC")]
     pub metric: Option<String>,
-    /// A code that needs no training, in addition to those of the bundle (repeat): mds:k=2,r=1
+    /// A code that needs no training, in addition to those of the bundle (repeat): KIND:k=2,r=1 with KIND mds or berrut
+    /// [default: berrut for each k of the bundle]
     #[arg(long, value_name = "CODE")]
     pub code: Vec<String>,
     /// Cheaper model of the same task to compare with, an ONNX file

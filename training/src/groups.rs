@@ -1,6 +1,6 @@
 //! Groups of rows that are coded together: drawn anew for every epoch of a training, and once for an evaluation.
 
-use parm_encoder::{Code, Input, Members, Workspace};
+use parm_encoder::{Code, Input, Members, Workspace, path};
 use parm_random::Random;
 
 use crate::Array;
@@ -70,6 +70,19 @@ impl Groups {
         rows.sort_by(|&a, &b| keys[a].total_cmp(&keys[b]));
         rows.truncate(count - count % k);
         Ok(Self { k, rows })
+    }
+
+    /// The same groups, each ordered along a short path through its queries: codes that interpolate along a curve
+    /// gain.
+    pub fn along_paths(mut self, inputs: &Array<f32>) -> Self {
+        let row = row_len(inputs);
+        for group in self.rows.chunks_exact_mut(self.k) {
+            let queries: Vec<&[f32]> = group.iter().map(|&at| &inputs.data()[at * row..][..row]).collect();
+            let order = path::nearest(&queries);
+            let before = group.to_vec();
+            group.iter_mut().zip(order).for_each(|(slot, from)| *slot = before[from]);
+        }
+        self
     }
 
     /// Groups with these members, k per group.

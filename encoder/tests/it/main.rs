@@ -1,5 +1,6 @@
 //! Tests of the codes through the public API: recovery, placement and errors.
 
+mod approximate;
 mod kernels;
 mod kinds;
 mod learned;

@@ -93,10 +93,26 @@ fn integers_are_copied_but_never_added() {
     let mut wide = [9_u8; 12];
     slots.encode_bytes(members, &mut [&mut wide]).expect("slots copy bytes");
     assert_eq!(wide, [1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0]);
-    for kind in [Kind::Sum, Kind::Weighted, Kind::Mds, Kind::Tiles] {
+    for kind in [Kind::Sum, Kind::Weighted, Kind::Mds, Kind::Tiles, Kind::Berrut] {
         let code = CodeSpec::new(kind, 3, 1).build().expect("valid");
         let refusal = Error::NotArithmetic { kind, bytes: 2 };
         assert_eq!(code.parity_dims(input), Err(refusal.clone()));
         assert_eq!(code.encode_bytes(members, &mut [&mut wide]), Err(refusal));
     }
+}
+
+#[test]
+fn berrut_matrix_equals_one_computed_by_hand() {
+    // With a one-dimensional group 1, 0, 0 the coded queries are the first column of the encoding matrix.
+    let spec = CodeSpec::new(Kind::Berrut, 3, 1);
+    let actual = encode(&spec, &[1], &[Some(&[1.0]), Some(&[0.0]), Some(&[0.0])]).concat();
+    // Nodes sqrt(3)/2, 0, -sqrt(3)/2 and points 1, 1/2, -1/2, -1.
+    let half = 3.0_f64.sqrt() / 2.0;
+    let at = |z: f64| {
+        let terms = [1.0 / (z - half), -1.0 / z, 1.0 / (z + half)];
+        terms[0] / terms.iter().sum::<f64>()
+    };
+    let expect = [at(1.0), at(0.5), at(-0.5), at(-1.0)];
+    let close = actual.iter().zip(expect).all(|(a, b)| (f64::from(*a) - b).abs() < 1e-5);
+    assert!(close, "{actual:?} instead of {expect:?}");
 }

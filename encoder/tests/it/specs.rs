@@ -10,6 +10,7 @@ fn invalid_spec_is_rejected_with_its_numbers() {
     check(base(Kind::Sum, 2, 2), Error::Parities { kind: Kind::Sum, k: 2, r: 2, min: 1, max: 1 });
     check(base(Kind::Weighted, 9, 2), Error::NotDesigned { k: 9, r: 2 });
     check(base(Kind::Mds, 9, 1), Error::Queries { kind: Kind::Mds, k: 9, min: 1, max: 8 });
+    check(base(Kind::Berrut, 1, 1), Error::Queries { kind: Kind::Berrut, k: 1, min: 2, max: 32 });
     check(base(Kind::Learned, 2, 1), Error::NeedsNets);
     check(
         CodeSpec { head: Some(Head::Slots), ..base(Kind::Sum, 2, 1) },

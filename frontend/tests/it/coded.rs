@@ -135,9 +135,11 @@ fn policies_without_what_they_need_are_rejected_at_start() {
 #[tokio::test(start_paused = true)]
 async fn missing_code_is_rejected_at_run_time() {
     let frontend = over(coded(PolicyKind::ParmPlus, 2, 1), &workers(3, 10)).await;
-    let mut settings = coded(PolicyKind::ParmPlus, 2, 1).dispatch;
-    settings.coding.code = Some(Kind::Sum);
-    is_refused(&frontend, &settings, "bundle").await;
+    for (kind, word) in [(Kind::Berrut, "approximate"), (Kind::Sum, "bundle")] {
+        let mut settings = coded(PolicyKind::ParmPlus, 2, 1).dispatch;
+        settings.coding.code = Some(kind);
+        is_refused(&frontend, &settings, word).await;
+    }
     until("the old settings are in effect", || metric(&frontend, "parm_codes", &[]) == 3.0).await;
 }
 

@@ -45,6 +45,18 @@ pub struct Contender<'a> {
     pub models: &'a [&'a Model<'a>],
     /// The calibration of its reconstructions.
     pub calibration: Calibration,
+    /// The order of queries in a group.
+    pub order: Order,
+}
+
+/// The order of queries in a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Random.
+    #[default]
+    Drawn,
+    /// Along a short path through them, which helps codes that interpolate along a curve.
+    Path,
 }
 
 impl<'a> Bench<'a> {
@@ -69,8 +81,11 @@ impl<'a> Bench<'a> {
 
     /// Judges a code.
     pub fn judge(&self, contender: &Contender<'_>) -> Result<Report, Mismatch> {
-        let Contender { code, models, calibration } = *contender;
-        let groups = Groups::draw(self.outputs.shape()[0], code.spec().k, self.seed)?;
+        let Contender { code, models, calibration, order } = *contender;
+        let mut groups = Groups::draw(self.outputs.shape()[0], code.spec().k, self.seed)?;
+        if order == Order::Path {
+            groups = groups.along_paths(self.inputs);
+        }
         let parities = self.answers(code, &groups, models)?;
         parity(&Evaluation {
             code,

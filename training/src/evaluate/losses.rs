@@ -5,13 +5,17 @@ use parm_encoder::{Arrived, Recovery, Set};
 /// Maximum patterns of one size. With more (four of 32 lost), evenly spaced ones are a sample.
 const MOST: usize = 1000;
 
-/// The lost predictions of a group.
+/// The lost outputs of a group: predictions for a systematic code, outputs of coded queries for another.
 pub(crate) type Lost = Set;
 
 /// All patterns of `lost` losses, if the code can recover every one; otherwise none.
 pub(super) fn patterns(recovery: Recovery, lost: usize) -> Vec<Lost> {
-    let all = subsets(recovery.k, lost);
-    let good = all.iter().all(|&lost| recovery.can_recover(arrived(recovery, lost), lost));
+    let outputs = if recovery.is_systematic() { recovery.k } else { recovery.parities };
+    let all = subsets(outputs, lost);
+    let good = all.iter().all(|&lost| {
+        let arrived = arrived(recovery, lost);
+        recovery.can_recover(arrived, Set::first(recovery.k).without(arrived.predictions))
+    });
     match good {
         true => {
             let step = all.len().div_ceil(MOST).max(1);
@@ -29,7 +33,10 @@ pub(crate) fn single_losses(recovery: Recovery) -> Vec<Lost> {
 /// The outputs that arrive when `lost` is lost.
 pub(super) fn arrived(recovery: Recovery, lost: Lost) -> Arrived {
     let (members, parities) = (Set::first(recovery.k), Set::first(recovery.parities));
-    Arrived { members, predictions: members.without(lost), parities }
+    match recovery.is_systematic() {
+        true => Arrived { members, predictions: members.without(lost), parities },
+        false => Arrived { members, predictions: Set::EMPTY, parities: parities.without(lost) },
+    }
 }
 
 /// The subsets of `0..n` with `size` members, in lexical order.
@@ -69,5 +76,7 @@ mod tests {
         assert_eq!(count(CodeSpec::new(Kind::Sum, 3, 1), 2), 0);
         assert_eq!(count(CodeSpec::new(Kind::Weighted, 4, 2), 2), 6);
         assert_eq!(count(CodeSpec { head: Some(Head::Slots), ..CodeSpec::new(Kind::Slots, 3, 1) }, 3), 1);
+        assert_eq!(count(CodeSpec::new(Kind::Berrut, 3, 1), 1), 4);
+        assert_eq!(count(CodeSpec::new(Kind::Berrut, 3, 1), 2), 0);
     }
 }

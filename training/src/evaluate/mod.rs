@@ -24,7 +24,7 @@ mod truth;
 
 pub use baseline::constant_answer;
 pub(crate) use baseline::score;
-pub use bench::{Bench, Contender, Model, Rules};
+pub use bench::{Bench, Contender, Model, Order, Rules};
 pub use confidence::{Confidence, Kept};
 pub use error::Mismatch;
 pub(crate) use losses::single_losses;
@@ -70,14 +70,16 @@ pub fn parity(evaluation: &Evaluation<'_>) -> Result<Report, Mismatch> {
     truth.check(metric, deployed)?;
     let scores = |outputs: &Array<f32>| baseline::score(metric, outputs, truth);
     let outcomes = reconstruct::outcomes(evaluation)?;
-    let deployed_score = scores(deployed)?;
+    let systematic = code.recovery().is_systematic();
+    let available = if systematic { scores(deployed)? } else { outcomes.undisturbed };
     let mut report = Report {
         code: code.spec().clone(),
         metric,
         rows: deployed.shape().first().copied().unwrap_or(0),
         groups: groups.len(),
-        available: deployed_score,
-        deployed: deployed_score,
+        systematic,
+        available,
+        deployed: scores(deployed)?,
         degraded: outcomes.degraded,
         overall: Vec::new(),
         constant_answer: constant_answer(metric, truth),

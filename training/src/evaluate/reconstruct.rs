@@ -12,6 +12,8 @@ use crate::groups::{Groups, row_len};
 
 /// The results over all losses.
 pub(super) struct Outcomes {
+    /// The mean score of a non-systematic code without losses; 0 for systematic ones.
+    pub(super) undisturbed: f64,
     /// Scores for one loss, two losses, and so on.
     pub(super) degraded: Vec<Degraded>,
     /// Over the reconstructions of single losses.
@@ -24,6 +26,8 @@ pub(super) fn outcomes(evaluation: &Evaluation<'_>) -> Result<Outcomes, Mismatch
     check(evaluation)?;
     let recovery = evaluation.code.recovery();
     let mut bench = Judge::new(evaluation);
+    let undisturbed = if recovery.is_systematic() { 0.0 } else { bench.judge(0, &[Set::EMPTY])?.score };
+    bench.surest.clear();
     let mut degraded = Vec::new();
     let (mut confidence, mut calibration_error) = (Vec::new(), None);
     for lost in 1..=evaluation.code.spec().r.min(recovery.k) {
@@ -38,7 +42,7 @@ pub(super) fn outcomes(evaluation: &Evaluation<'_>) -> Result<Outcomes, Mismatch
             confidence = confidence::curve(surest);
         }
     }
-    Ok(Outcomes { degraded, confidence, calibration_error })
+    Ok(Outcomes { undisturbed, degraded, confidence, calibration_error })
 }
 
 /// Confidence belongs to the predicted class, so it is compared with top-1 accuracy.

@@ -17,7 +17,9 @@ pub struct Report {
     pub rows: usize,
     /// Number of groups.
     pub groups: usize,
-    /// A_a: the score of answers without losses.
+    /// Whether clients receive predictions unchanged if nothing is lost.
+    pub systematic: bool,
+    /// A_a: the score of answers without losses. For a non-systematic code these are approximations too.
     pub available: f64,
     /// The score of the deployed model without a code.
     pub deployed: f64,
@@ -78,14 +80,19 @@ impl Report {
         100.0 * (self.deployed - self.degraded())
     }
 
-    /// A_o at a fraction of unavailable outputs.
+    /// A_o at a fraction of unavailable outputs. A loss costs a systematic code one answer. It costs any other code
+    /// all answers of the group, as soon as one of its k + r outputs is missing.
     pub fn overall_at(&self, unavailable: f64) -> f64 {
-        (1.0 - unavailable) * self.available + unavailable * self.degraded()
+        let outputs = (self.code.k + self.code.r) as i32;
+        let degraded = if self.systematic { unavailable } else { 1.0 - (1.0 - unavailable).powi(outputs) };
+        (1.0 - degraded) * self.available + degraded * self.degraded()
     }
 
-    /// The score of all answers if every group loses exactly one.
+    /// The score of all answers if every group loses exactly one: compares systematic and other codes on equal terms.
     pub fn one_loss_a_group(&self) -> f64 {
-        self.overall_at(1.0 / self.code.k as f64)
+        let k = self.code.k as f64;
+        let degraded = if self.systematic { 1.0 / k } else { 1.0 };
+        (1.0 - degraded) * self.available + degraded * self.degraded()
     }
 
     /// The form that a bundle stores; `None` for errors, which are not fractions of 1.

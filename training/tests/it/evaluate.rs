@@ -4,7 +4,7 @@ use parm_encoder::{Code, CodeSpec, Kind, Learned, Nets};
 use parm_parity_models::bundle::{Calibration, Meaning};
 use parm_training::Array;
 use parm_training::data::Samples;
-use parm_training::evaluate::{Bench, Contender, Model, Rules};
+use parm_training::evaluate::{Bench, Contender, Model, Order, Rules};
 use parm_training::evaluate::{Confidence, Evaluation, Groups, Metric, Mismatch, Report, Table, Truth};
 use parm_training::evaluate::{constant_answer, encode, parity, picture};
 
@@ -96,14 +96,45 @@ fn nan_answer_is_wrong_with_zero_confidence() {
 }
 
 #[test]
+fn non_systematic_code_has_its_own_available_accuracy() {
+    let report = evaluated(&CodeSpec::new(Kind::Berrut, 4, 1), |outputs| {
+        outputs.iter_mut().for_each(|value| *value = -*value);
+    });
+    assert!(!report.systematic);
+    assert_eq!(report.deployed, 0.9);
+    assert!(report.available < report.deployed, "{report:?}");
+    assert_eq!(report.one_loss_a_group(), report.degraded());
+    assert_eq!(report.degraded[0].reconstructions, 5 * ROWS as u64);
+    let undisturbed = report.overall_at(0.0);
+    assert_eq!(undisturbed, report.available);
+}
+
+#[test]
 fn groups_and_report_depend_on_the_seed() {
-    let spec = CodeSpec::new(Kind::Mds, 3, 1);
+    let spec = CodeSpec::new(Kind::Berrut, 3, 1);
     assert_eq!(evaluated(&spec, |_| {}), evaluated(&spec, |_| {}));
     let (one, other) = (Groups::draw(ROWS, 3, 1).unwrap(), Groups::draw(ROWS, 3, 2).unwrap());
     assert_ne!(one, other);
     let mut rows: Vec<usize> = one.iter().flatten().copied().collect();
     rows.sort_unstable();
     assert_eq!(rows, (0..ROWS).collect::<Vec<_>>());
+}
+
+#[test]
+fn groups_along_paths_hold_the_same_rows() {
+    let (inputs, _) = inputs();
+    let groups = Groups::draw(ROWS, 5, 1).unwrap();
+    let sorted = |groups: &Groups| -> Vec<Vec<usize>> {
+        let sorted = |group: &[usize]| {
+            let mut group = group.to_vec();
+            group.sort_unstable();
+            group
+        };
+        groups.iter().map(sorted).collect()
+    };
+    let ordered = groups.clone().along_paths(&inputs);
+    assert_ne!(ordered, groups);
+    assert_eq!(sorted(&ordered), sorted(&groups));
 }
 
 #[test]
@@ -189,7 +220,8 @@ fn bench_judges_trained_untrained_and_learned_codes() {
     let rules = Rules { metric: Metric::TOP_1, meaning: Meaning::Logits, seed: 3 };
     let bench = Bench::new(&model, &samples, rules).unwrap().with_backup(&model).unwrap();
     let judge = |code: &dyn Code, models: &[&Model<'_>]| {
-        bench.judge(&Contender { code, models, calibration: Calibration::default() })
+        let (calibration, order) = (Calibration::default(), Order::Path);
+        bench.judge(&Contender { code, models, calibration, order })
     };
     let sum = CodeSpec::new(Kind::Sum, 3, 1).build().unwrap();
     let report = judge(&*sum, &[&model]).unwrap();

@@ -7,7 +7,7 @@ use parm_parity_models::bundle::{Calibration, Manifest, Meaning, verify};
 use parm_parity_models::onnx::{Limits, Model};
 use parm_parity_models::repository::Repository;
 use parm_training::data::{Limit, Samples, Source};
-use parm_training::evaluate::{self, Bench, Contender, Metric, Rules};
+use parm_training::evaluate::{self, Bench, Contender, Metric, Order, Rules};
 use parm_training::{Array, Device, Network, Teacher};
 
 fn project() -> PathBuf {
@@ -60,8 +60,8 @@ fn included_bundle_has_its_stated_accuracy() {
         let model = |rows: &Array<f32>| Teacher::predict(&model, rows);
         let code = parity.code.build().expect("a code");
         let models: &[&evaluate::Model<'_>] = &[&model];
-        let calibration = Calibration::default();
-        let report = bench.judge(&Contender { code: &*code, models, calibration }).expect("a report");
+        let (calibration, order) = (Calibration::default(), Order::Drawn);
+        let report = bench.judge(&Contender { code: &*code, models, calibration, order }).expect("a report");
         let said = parity.accuracy.as_ref().expect("it was measured").degraded;
         assert!(
             (report.degraded() - said).abs() < 0.03,

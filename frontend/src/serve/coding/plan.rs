@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use parm_encoder::CodeSpec;
+use parm_encoder::{CodeSpec, Needs};
 use parm_parity_models::bundle::{ModelFile, Signature};
 use parm_protocol::ModelRef;
 use parm_settings::{Coding, CodingSettings, Fraction, InForce, PolicyKind, PoolSettings};
@@ -141,6 +141,9 @@ fn coders(coding: &CodingSettings, bundle: Option<&Bundle>) -> Result<BTreeMap<u
             .map(|entry| entry.parity.code.kind)
             .ok_or_else(|| lack(k, r, bundle))?,
     };
+    if let Some(why) = refusal(&CodeSpec::new(kind, k, r)) {
+        return Err(why);
+    }
     let mut coders: BTreeMap<usize, Arc<Coder>> = BTreeMap::new();
     if let Some(bundle) = bundle {
         // The best come first, so the first of each k stays.
@@ -196,6 +199,18 @@ fn trained(entry: &TrainedCode, bundle: &Bundle) -> Coder {
         meanings: outputs.map(|output| (output.name.clone(), output.meaning)).collect(),
         deployed: Some(Signature::from(deployed)),
         ..Coder::plain(entry.code.clone())
+    }
+}
+
+/// Why a code is not supported for serving, if so.
+fn refusal(code: &CodeSpec) -> Option<String> {
+    match code.recovery().needs {
+        Needs::AsManyAsMissing | Needs::OneParity => None,
+        Needs::AnyOutputs(_) => Some(format!(
+            "code {} sends no query as it is, so every answer would be approximate: it can be evaluated, not served; \
+             choose another code",
+            code.kind
+        )),
     }
 }
 

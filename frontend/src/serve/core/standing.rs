@@ -5,7 +5,6 @@ use std::num::NonZeroU16;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use parm_encoder::Kind;
 use parm_protocol::{ModelRef, TensorMetadata};
 use parm_settings::{Fraction, InForce, PolicyKind, PoolSettings};
 
@@ -285,7 +284,7 @@ fn runs_own_parities(settings: &PoolSettings, bundle: Option<&Bundle>) -> bool {
     let trained =
         |bundle: &Bundle| !bundle.of(parm_encoder::Kind::Mds, settings.coding.r.get().into()).is_empty();
     is_coded(settings)
-        && settings.coding.code.is_some_and(Kind::needs_affine_model)
+        && settings.coding.code.is_some_and(parm_encoder::Kind::needs_affine_model)
         && !bundle.is_some_and(trained)
 }
 
