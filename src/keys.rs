@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
-use parm_transport::keys::{Entry, KeyFile, Secret};
+use parm_transport::keys::{Entry, KeyFile, Token};
 use serde_json::json;
 
 use crate::Failure;
@@ -17,7 +17,7 @@ use crate::cli::keys::KeysCommand;
 pub fn main(command: &KeysCommand) -> Result<(), Failure> {
     match command {
         KeysCommand::New { name, role, rate, concurrency, file, output } => {
-            let secret = Secret::draw().context("cannot get random bytes from the kernel")?;
+            let secret = Token::draw().context("cannot get random bytes from the kernel")?;
             let entry =
                 Entry { rate: *rate, concurrency: *concurrency, ..Entry::new(name, *role, secret.digest()) };
             let entry = written(entry).map_err(Failure::Configuration)?;
@@ -62,7 +62,7 @@ fn append(path: &Path, entry: &str) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn say(secret: &Secret, entry: &str, file: Option<&Path>, output: Output) -> anyhow::Result<()> {
+fn say(secret: &Token, entry: &str, file: Option<&Path>, output: Output) -> anyhow::Result<()> {
     let mut out = crate::printer::stdout();
     match output {
         Output::Json => {

@@ -23,7 +23,7 @@ const BUDGETS: &[(&[&str], usize, usize)] = &[
         13_000,
     ),
     (&["frontend"], 29_100, 24_000),
-    (&["wire"], 29_100, 20_000),
+    (&["wire"], 27_100, 20_000),
     (&["backend"], 12_900, 9_000),
     (&["parity-models", "stand-ins"], 19_600, 14_500),
     (&["training"], 16_700, 11_000),

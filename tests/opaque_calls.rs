@@ -36,7 +36,7 @@ pub(crate) async fn raw(parm: &Parm) -> tonic::client::Grpc<Channel> {
 pub(crate) const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 
 fn message(rows: usize) -> ModelInferRequest {
-    convert::request::encode(affine::request(&affine::rows(rows, 3)))
+    convert::request_to_message(affine::request(&affine::rows(rows, 3)))
 }
 
 /// The bytes of an answer's message, or its code and text.

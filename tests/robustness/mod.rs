@@ -79,7 +79,7 @@ async fn grpc(parm: &Parm) -> Grpc {
 
 /// A request for one row of the affine model, as a message.
 fn message() -> ModelInferRequest {
-    convert::request::encode(affine::request(&affine::rows(1, 3)))
+    convert::request_to_message(affine::request(&affine::rows(1, 3)))
 }
 
 /// The same for the slow model.

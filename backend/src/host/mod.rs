@@ -25,7 +25,7 @@ use parm_protocol::fleet::{Caller, SHARE};
 use parm_protocol::texts::{check_ids, set_tokens};
 use parm_protocol::{
     Error as Refusal, InferRequest, InferResponse, ModelIndex, ModelRef, NamedTensor, Parameters, Place,
-    Rows, sequences, validate,
+    Rows, validate,
 };
 use parm_shares::Table;
 use tokio::sync::oneshot;
@@ -179,7 +179,7 @@ impl Host {
 
     async fn run(&self, queue: usize, model: &Arc<Loaded>, call: Call) -> Result<InferResponse, Refusal> {
         let Call { request, arrived, deadline, caller } = call;
-        sequences::reject(&request.parameters)?;
+        validate::reject_sequences(&request.parameters)?;
         validate::independent(&request, model.rows() != Rows::Whole)?;
         validate::padded(&request, &model.config)?;
         let rows = validate(&request, &model.metadata, model.rows())?;

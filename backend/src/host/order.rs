@@ -8,7 +8,8 @@
 //! threads for blocking work, which decompress bodies and read files too.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use parm_protocol::Error as Refusal;
@@ -21,10 +22,23 @@ use crate::Error;
 pub(super) struct Orders {
     /// Number of loads by request that have begun.
     begun: AtomicU64,
-    /// The turn of requests.
+    /// The turn of requests, and how many wait for it.
     turn: Arc<tokio::sync::Mutex<()>>,
+    waiting: AtomicUsize,
     /// The last operation, if it was a load by request.
     last: Mutex<Option<Load>>,
+}
+
+/// Most requests that wait.
+const MOST: usize = 1024;
+
+/// A request that waits.
+struct Waits<'a>(&'a AtomicUsize);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// A load by request.
@@ -86,7 +100,13 @@ impl Host {
         &self,
         work: impl FnOnce() -> Result<(), Error> + Send + 'static,
     ) -> Result<(), Refusal> {
+        let waits = Waits(&self.orders.waiting);
+        if self.orders.waiting.fetch_add(1, Ordering::AcqRel) >= MOST {
+            let message = format!("{MOST} loads and unloads wait: check the log for a model that hangs");
+            return Err(Refusal::Overloaded { message, retry_after: Duration::from_secs(10) });
+        }
         let turn = self.orders.turn.clone().lock_owned().await;
+        drop(waits);
         let outcome = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             work()

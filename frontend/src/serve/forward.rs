@@ -13,8 +13,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
 use parm_dispatcher::{Failure, Reject, Shape};
 use parm_protocol::{
-    Broken, Context, Error, InferRequest, ModelRef, OpaqueAnswer, OpaqueBody, OpaqueRequest, RestOfBody,
-    forwarded, is_grpc, terms,
+    Broken, Context, Error, FORWARDED_HOST, FORWARDED_SCHEME, InferRequest, ModelRef, OpaqueAnswer, OpaqueBody, OpaqueRequest, RestOfBody,
+    is_grpc, terms,
 };
 use parm_transport::keys;
 
@@ -289,7 +289,7 @@ impl Addressed {
     /// Reads the address from a request's headers. Does not allocate.
     fn of(headers: &HeaderMap) -> Self {
         let own = |name| headers.get(name).cloned();
-        Self { scheme: own(forwarded::SCHEME), host: own(forwarded::HOST) }
+        Self { scheme: own(FORWARDED_SCHEME), host: own(FORWARDED_HOST) }
     }
 
     /// Corrects the addresses in an answer. `servers` lists the addresses of the upstream servers, and is called only if the

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parm_dispatcher::{Accept, ShareKey, Time};
 use parm_protocol::fleet::{ROWS, SHARE};
-use parm_protocol::{Context, Error, InferRequest, PADDED, Parameter, Parameters, sequences};
+use parm_protocol::{Context, Error, InferRequest, PADDED, Parameter, Parameters, validate};
 use parm_shares::{Asked, Refusal, Table};
 
 use super::clock::Clock;
@@ -42,7 +42,7 @@ impl Terms {
         clock: &Clock,
     ) -> Result<Self, Error> {
         let parameters = &request.parameters;
-        sequences::reject(parameters)?;
+        validate::reject_sequences(parameters)?;
         let asked = timeout(parameters)?.map(|timeout| context.arrived + timeout);
         let wanted = match (asked, context.deadline) {
             (Some(asked), Some(transport)) => asked.min(transport),

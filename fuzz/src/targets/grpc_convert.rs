@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use parm_protocol::bounds::Room;
 use parm_protocol::grpc::inference::{ModelInferRequest, ModelInferResponse};
-use parm_protocol::grpc::{Bounded, convert};
+use parm_protocol::grpc::{convert, decode_bounded};
 use prost::Message;
 
 use super::trip::{json_is_readable, request_passes_on, rows_survive};
@@ -11,9 +11,7 @@ use super::trip::{json_is_readable, request_passes_on, rows_survive};
 /// Runs the target.
 pub fn run(data: &[u8]) {
     let body = Bytes::copy_from_slice(data);
-    if let Ok(bounded) = Bounded::decode(body.clone())
-        && let Ok(message) = bounded.into_message(Room::default())
-    {
+    if let Ok(message) = decode_bounded(body.clone(), Room::default()) {
         let plain = ModelInferRequest::decode(body.clone()).expect("the bound changes nothing within it");
         assert_eq!(message.encode_to_vec(), plain.encode_to_vec());
         request(message);
@@ -24,18 +22,18 @@ pub fn run(data: &[u8]) {
 }
 
 fn request(message: ModelInferRequest) {
-    let Ok(request) = convert::request::decode(message) else { return };
-    let message = convert::request::encode(request.clone()).encode_to_vec();
+    let Ok(request) = convert::request_from_message(message) else { return };
+    let message = convert::request_to_message(request.clone()).encode_to_vec();
     let message = ModelInferRequest::decode(Bytes::from(message)).expect("what we write is a message");
-    assert_eq!(convert::request::decode(message).as_ref(), Ok(&request));
+    assert_eq!(convert::request_from_message(message).as_ref(), Ok(&request));
     rows_survive(&request.inputs);
     json_is_readable(&request);
     request_passes_on(request);
 }
 
 fn response(message: ModelInferResponse) {
-    let Ok(response) = convert::response::decode(message) else { return };
-    let message = convert::response::encode(response.clone()).encode_to_vec();
+    let Ok(response) = convert::response_from_message(message) else { return };
+    let message = convert::response_to_message(response.clone()).encode_to_vec();
     let message = ModelInferResponse::decode(Bytes::from(message)).expect("what we write is a message");
-    assert_eq!(convert::response::decode(message).as_ref(), Ok(&response));
+    assert_eq!(convert::response_from_message(message).as_ref(), Ok(&response));
 }

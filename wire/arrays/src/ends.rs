@@ -6,11 +6,9 @@ use std::path::{Path, PathBuf};
 
 use crate::{Error, Problem};
 
-/// Tokens from either end.
 const SIDE: usize = 1024;
 /// Bytes read at either end; white space within them is stripped.
 const BLOCK: usize = 4096;
-/// Token of a missing byte.
 const PADDING: u16 = 256;
 /// Shorter files are rejected.
 const SHORTEST: usize = 8;

@@ -3,8 +3,7 @@
 use bytes::Bytes;
 use parm_protocol::{DataType, Tensor};
 
-use crate::Problem;
-use crate::error::malformed;
+use crate::{Problem, malformed};
 
 pub(crate) fn parse(content: Vec<u8>) -> Result<Tensor, Problem> {
     let Some(([0, 0, kind, rank], rest)) = content.split_first_chunk::<4>() else {

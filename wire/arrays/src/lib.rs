@@ -4,22 +4,19 @@
 //! and row-major, in a [`Tensor`]. [`numbers()`] converts them if only their values count. [`tokens()`] converts an
 //! arbitrary file into the input of file-type models.
 
-mod content;
 mod ends;
-mod error;
 mod idx;
 mod npy;
-mod numbers;
 
-use std::path::Path;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use flate2::bufread::MultiGzDecoder;
 use parm_protocol::{DataType, Tensor};
 
-pub use content::content;
 pub use ends::{TOKENS, tokens, walk};
-pub use error::{Error, Problem};
-pub use numbers::numbers;
 
 /// The content of a file.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,13 +59,101 @@ pub fn npy(tensor: &Tensor) -> Option<Vec<u8>> {
     npy::write(tensor)
 }
 
+/// The bytes of a file, unpacked, at most `limit`: a wrong path or a hostile archive must not fill the memory. gzip is
+/// recognised by its first two bytes, and may have several parts.
+pub fn content(path: &Path, limit: u64) -> Result<Vec<u8>, Error> {
+    let bytes = unpacked(path, limit).map_err(|error| Error::new(path, Problem::Read(error.to_string())))?;
+    if bytes.len() as u64 > limit {
+        return Err(Error::new(path, Problem::TooLarge { limit }));
+    }
+    Ok(bytes)
+}
+
+fn unpacked(path: &Path, limit: u64) -> std::io::Result<Vec<u8>> {
+    let mut file = BufReader::new(File::open(path)?);
+    let packed = file.fill_buf()?.starts_with(&[0x1F, 0x8B]);
+    let mut bytes = Vec::new();
+    // One byte more than allowed, to detect larger files.
+    let most = limit.saturating_add(1);
+    match packed {
+        true => MultiGzDecoder::new(file).take(most).read_to_end(&mut bytes)?,
+        false => file.take(most).read_to_end(&mut bytes)?,
+    };
+    Ok(bytes)
+}
+
+/// The elements of a tensor as numbers; none for strings.
+pub fn numbers(tensor: &Tensor) -> Option<Box<dyn Iterator<Item = f64> + '_>> {
+    macro_rules! read {
+        ($kind:ty) => {
+            Box::new(tensor.data().chunks_exact(size_of::<$kind>()).map(|bytes| {
+                <$kind>::from_le_bytes(bytes.try_into().unwrap_or_else(|_| unreachable!("chunks are exact")))
+                    as f64
+            }))
+        };
+    }
+    let datatype = tensor.datatype();
+    Some(match datatype {
+        DataType::Bool | DataType::Uint8 => read!(u8),
+        DataType::Uint16 => read!(u16),
+        DataType::Uint32 => read!(u32),
+        DataType::Uint64 => read!(u64),
+        DataType::Int8 => read!(i8),
+        DataType::Int16 => read!(i16),
+        DataType::Int32 => read!(i32),
+        DataType::Int64 => read!(i64),
+        DataType::Fp32 => read!(f32),
+        DataType::Fp64 => read!(f64),
+        DataType::Fp16 | DataType::Bf16 => {
+            Box::new(tensor.data().chunks_exact(2).map(move |bytes| datatype.read_half([bytes[0], bytes[1]])))
+        }
+        DataType::Bytes => return None,
+    })
+}
+
 /// A tensor of a file's elements, if their number matches its shape.
 fn tensor(datatype: DataType, shape: Vec<usize>, data: Bytes) -> Result<Tensor, Problem> {
     let count = shape.iter().try_fold(1u64, |product, &size| product.checked_mul(size as u64));
     let expected = count.and_then(|count| count.checked_mul(datatype.size().unwrap_or(1) as u64));
-    let expected = expected.ok_or_else(|| error::malformed(format!("its sizes {shape:?} overflow")))?;
+    let expected = expected.ok_or_else(|| malformed(format!("its sizes {shape:?} overflow")))?;
     let actual = data.len() as u64;
     Tensor::new(datatype, shape, data).map_err(|_| Problem::Length { expected, actual })
+}
+
+/// A file that cannot be read, and the reason.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{}: {problem}", path.display())]
+pub struct Error {
+    /// The file.
+    pub path: PathBuf,
+    /// The problem.
+    pub problem: Problem,
+}
+
+/// A problem of a file.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
+pub enum Problem {
+    #[error("{0}")]
+    Read(String),
+    #[error("it has more than {limit} bytes: give a part of it")]
+    TooLarge { limit: u64 },
+    #[error("there are more than {limit} files: name a folder with fewer")]
+    TooManyFiles { limit: usize },
+    #[error("{0}")]
+    Malformed(String),
+    #[error("it says {expected} bytes of elements but has {actual} bytes of elements: fetch it again")]
+    Length { expected: u64, actual: u64 },
+}
+
+impl Error {
+    fn new(path: &Path, problem: Problem) -> Self {
+        Self { path: path.into(), problem }
+    }
+}
+
+fn malformed(detail: impl Into<String>) -> Problem {
+    Problem::Malformed(detail.into())
 }
 
 #[cfg(test)]
@@ -178,5 +263,17 @@ mod tests {
         check(&npy("", &[])[..9], "cut short");
         let missing = read(Path::new("no/such/file.npy"), 1).unwrap_err().to_string();
         assert!(missing.starts_with("no/such/file.npy: "), "{missing}");
+    }
+
+    #[test]
+    fn half_precision_is_read() {
+        for datatype in [DataType::Fp16, DataType::Bf16] {
+            let bytes: Vec<u8> = [1.5, -0.25]
+                .into_iter()
+                .flat_map(|number| datatype.half_precision(number).unwrap())
+                .collect();
+            let tensor = Tensor::new(datatype, vec![2], bytes.into()).unwrap();
+            assert_eq!(numbers(&tensor).unwrap().collect::<Vec<_>>(), [1.5, -0.25], "{datatype}");
+        }
     }
 }

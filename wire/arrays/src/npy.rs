@@ -5,8 +5,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use parm_protocol::{DataType, Tensor};
 
-use crate::Problem;
-use crate::error::malformed;
+use crate::{Problem, malformed};
 
 pub(crate) const MAGIC: &[u8] = b"\x93NUMPY";
 
@@ -54,7 +53,6 @@ fn header(content: &[u8]) -> Option<Range<usize>> {
     (end <= content.len()).then_some(start..end)
 }
 
-/// numpy's names of element types.
 const NAMES: [(&str, DataType); 12] = [
     ("|b1", DataType::Bool),
     ("|u1", DataType::Uint8),

@@ -8,14 +8,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::names;
 use crate::{Error, Record};
 
-/// The format of segments.
 pub(crate) const FORMAT: u32 = 1;
-/// Extension of segments.
 pub(crate) const ENDING: &str = "rows";
-/// Number of segments within the size limit.
+/// Longest name of a folder; file systems take 255 bytes.
+const LONGEST: usize = 200;
 const SEGMENTS: u64 = 16;
 
 /// Limits of the folder.
@@ -62,7 +60,6 @@ pub struct Folder {
     open: BTreeMap<Source, Segment>,
 }
 
-/// A segment that is written to.
 #[derive(Debug)]
 struct Segment {
     file: File,
@@ -101,7 +98,7 @@ impl Folder {
     }
 
     fn begin(&mut self, source: &Source, now: u64) -> io::Result<Segment> {
-        let folder = self.path.join(names::folder(&source.model));
+        let folder = self.path.join(name_of(&source.model));
         make(&folder)?;
         let title = Title { format: FORMAT, model: source.model.clone(), version: source.version.clone() };
         let mut title = serde_json::to_vec(&title)?;
@@ -202,6 +199,21 @@ pub(crate) fn segments_below(path: &Path) -> Result<Vec<Found>, Error> {
     }
     found.sort_by(|a, b| (a.began, &a.path).cmp(&(b.began, &b.path)));
     Ok(found)
+}
+
+/// The name of a model's folder, out of which no name from a client or server leads: other characters than letters, digits, dash, dot and underscore are written as bytes.
+fn name_of(model: &str) -> String {
+    let mut name = String::new();
+    for (at, byte) in model.bytes().enumerate() {
+        let is_plain = byte.is_ascii_alphanumeric() || b"-_".contains(&byte) || (byte == b'.' && at > 0);
+        match is_plain {
+            true => name.push(byte.into()),
+            false => name.push_str(&format!("%{byte:02x}")),
+        }
+    }
+    // Long names with the same start share a folder; each segment names its model.
+    name.truncate(LONGEST);
+    name
 }
 
 /// Creates a folder that only its owner can read, as it holds clients' data.
@@ -310,5 +322,14 @@ mod tests {
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&path), mode(&path.join("m"))), (0o700, 0o700));
         assert_eq!(mode(&segments_below(&path).unwrap()[0].path), 0o600);
+    }
+
+    #[test]
+    fn no_name_leads_out_of_the_name_of() {
+        assert_eq!(name_of("magika"), "magika");
+        assert_eq!(name_of("../etc"), "%2e.%2fetc");
+        assert_eq!(name_of("."), "%2e");
+        assert_eq!(name_of("v1.5"), "v1.5");
+        assert!(name_of(&"/".repeat(400)).len() <= LONGEST);
     }
 }

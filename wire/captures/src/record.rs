@@ -4,7 +4,6 @@ use bytes::{Buf, Bytes};
 use parm_protocol::{DataType, NamedTensor, Tensor};
 use serde::{Deserialize, Serialize};
 
-/// Most bytes of a record's head.
 const MOST_HEAD: usize = 1 << 20;
 
 /// A request and its answer.

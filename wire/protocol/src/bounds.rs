@@ -150,13 +150,7 @@ mod tests {
     fn weight_counts_every_part_of_a_request() {
         let parameters = Parameters::from([("p".repeat(1000), "v".repeat(1000).as_str().into())]);
         let tensor = Tensor::from_f32([1000].as_slice(), &[0.0; 1000]).unwrap();
-        let mut request = InferRequest {
-            model: ModelRef::latest("m"),
-            id: String::new(),
-            parameters: Parameters::new(),
-            inputs: vec![],
-            outputs: vec![],
-        };
+        let mut request = InferRequest { model: ModelRef::latest("m"), ..InferRequest::default() };
         let grown = |request: &InferRequest, before: usize, by: usize| {
             let by_now = weight(request) - before;
             assert!((by..by + 500).contains(&by_now), "{by_now} more, not about {by}");

@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{DataType, FailedAnswer, rounded};
+use crate::{DataType, FailedAnswer};
 
-/// The class of an error, which decides the HTTP and gRPC status (see `server::status`).
+/// The class of an error, which decides the HTTP and gRPC status (see `server::status`). Frames carry its number: new
+/// classes come last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Code {
     /// Unknown model, version or path.
-    NotFound,
+    NotFound = 1,
     /// The request can never succeed unchanged.
     InvalidArgument,
     /// The body exceeds the limit.
@@ -24,12 +25,29 @@ pub enum Code {
     Unauthenticated,
     /// The key does not allow this, or the request came from another machine.
     PermissionDenied,
-    /// The key exceeds its rate or concurrency limit: retry later.
-    TooManyRequests,
     /// The server does not support this.
     Unimplemented,
     /// An internal error.
     Internal,
+    /// The key exceeds its rate or concurrency limit: retry later.
+    TooManyRequests,
+}
+
+impl Code {
+    /// All classes, by their numbers.
+    pub const ALL: [Code; 11] = [
+        Code::NotFound,
+        Code::InvalidArgument,
+        Code::TooLarge,
+        Code::Overloaded,
+        Code::DeadlineExceeded,
+        Code::Unavailable,
+        Code::Unauthenticated,
+        Code::PermissionDenied,
+        Code::Unimplemented,
+        Code::Internal,
+        Code::TooManyRequests,
+    ];
 }
 
 /// A protocol error. Messages state what failed and what to do.
@@ -226,6 +244,16 @@ impl Error {
         }
     }
 
+    /// An error about the form of a request or an answer, as opposed to its meaning.
+    pub fn malformed(message: impl Into<String>) -> Self {
+        Self::Malformed { message: message.into() }
+    }
+
+    /// An error of load that may soon be less.
+    pub fn overloaded(message: impl Into<String>) -> Self {
+        Self::Overloaded { message: message.into(), retry_after: Duration::from_secs(1) }
+    }
+
     /// A short stable name for metrics.
     pub fn reason(&self) -> &'static str {
         match self.code() {
@@ -240,6 +268,34 @@ impl Error {
             Code::TooManyRequests => "too_many_requests",
             Code::Unimplemented => "unimplemented",
             Code::Internal => "internal",
+        }
+    }
+}
+
+/// Rounds a duration in a message for people to three digits.
+pub fn rounded(time: Duration) -> Duration {
+    const SECOND: u128 = 1_000_000_000;
+    let nanos = time.as_nanos();
+    let unit = 10u128.pow(nanos.checked_ilog10().unwrap_or(0).saturating_sub(2));
+    let nanos = nanos.saturating_add(unit / 2) / unit * unit;
+    u64::try_from(nanos / SECOND).map_or(time, |seconds| Duration::new(seconds, (nanos % SECOND) as u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_rounded_to_three_digits() {
+        for (nanos, shown) in [
+            (0, "0ns"),
+            (999, "999ns"),
+            (9_661_790, "9.66ms"),
+            (104_660_123, "105ms"),
+            (999_900_000, "1s"),
+            (12_345_678_901, "12.3s"),
+        ] {
+            assert_eq!(format!("{:?}", rounded(Duration::from_nanos(nanos))), shown);
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::{Parameters, Tensor};
 
 /// A model by name, and by version if the client requested one.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ModelRef {
     /// The model's name.
     pub name: String,
@@ -32,7 +32,7 @@ pub struct RequestedOutput {
 }
 
 /// A request for predictions.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct InferRequest {
     /// The model.
     pub model: ModelRef,

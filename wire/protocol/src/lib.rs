@@ -10,7 +10,6 @@ mod codes;
 mod datatype;
 mod error;
 pub mod fleet;
-pub mod forwarded;
 pub mod grpc;
 mod infer;
 mod metadata;
@@ -20,35 +19,29 @@ mod parameter;
 pub mod place;
 mod request_stream;
 pub mod rest;
-mod rounded;
-mod run_times;
-pub mod sequences;
 mod service;
 mod tensor;
 pub mod terms;
 pub mod texts;
-mod unbatched;
 pub mod validate;
 
 pub use absence::Absence;
 pub use codes::StableCode;
 pub use datatype::DataType;
-pub use error::{Code, Error};
+pub use error::{Code, Error, rounded};
 pub use infer::{InferRequest, InferResponse, ModelRef, NamedTensor, RequestedOutput};
 pub use metadata::{
-    BatchStatistics, DurationStatistics, ModelConfig, ModelConfigTensor, ModelIndex, ModelMetadata,
-    ModelParameter, ModelStatistics, RequestStatistics, ServerMetadata, TensorMetadata,
+    BatchStatistics, DurationStatistics, MEASURED_ROWS, ModelConfig, ModelConfigTensor, ModelIndex,
+    ModelMetadata, ModelParameter, ModelStatistics, RequestStatistics, ServerMetadata, TensorMetadata,
 };
 pub use opaque::{
-    Broken, FailedAnswer, OpaqueAnswer, OpaqueBody, OpaqueRequest, RestOfBody, grpc_status, has_message,
-    is_grpc, is_grpc_failure,
+    Broken, FORWARDED_HOST, FORWARDED_SCHEME, FailedAnswer, OpaqueAnswer, OpaqueBody, OpaqueRequest,
+    RestOfBody, grpc_status, has_message, is_grpc, is_grpc_failure,
 };
 pub use padding::{PADDED, Padding};
 pub use parameter::{Parameter, Parameters};
 pub use place::Place;
 pub use request_stream::{LARGEST_COPIED, ReaderHandle, RequestStream, StreamReader, Withdrawn};
-pub use rounded::rounded;
-pub use run_times::MEASURED_ROWS;
 pub use service::{Context, InferenceService, Transport};
 pub use tensor::{Shape, Tensor};
 pub use validate::{Rows, validate};

@@ -2,11 +2,25 @@
 //! gRPC.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use prost::Message;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::Place;
+
+/// The parameter of a configuration: microseconds of a run of 1, 2, 4 and 8 rows, separated by commas; fewer if larger runs took
+/// too long.
+const RUN_TIMES: &str = "parm_run_us";
+
+/// The processor on which the times were measured.
+const PROCESSOR: &str = "parm_processor";
+
+/// Why requests stay whole.
+const UNBATCHED: &str = "parm_unbatched";
+
+/// Rows of the measured runs.
+pub const MEASURED_ROWS: [usize; 4] = [1, 2, 4, 8];
 
 /// `GET /v2`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,16 +109,69 @@ pub struct ModelParameter {
     pub string_value: String,
 }
 
+/// The parameters that parm's servers state, in Triton's form, so that they travel wherever configurations do.
 impl ModelConfig {
+    /// The value of a further parameter.
+    pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
+        self.parameters.get(name).map(|parameter| &*parameter.string_value)
+    }
+
+    /// Sets a further parameter; `None` removes it.
+    pub(crate) fn set_parameter(&mut self, name: &str, value: Option<String>) {
+        match value {
+            Some(string_value) => {
+                self.parameters.insert(name.into(), ModelParameter { string_value });
+            }
+            None => {
+                self.parameters.remove(name);
+            }
+        }
+    }
+
     /// The same, with the SHA-256 of the model's file.
     pub fn with_digest(mut self, digest: &str) -> Self {
-        self.parameters.insert("sha256".into(), ModelParameter { string_value: digest.into() });
+        self.set_parameter("sha256", Some(digest.into()));
         self
     }
 
     /// The SHA-256 of the model's file, if the server reports it.
     pub fn digest(&self) -> Option<&str> {
-        self.parameters.get("sha256").map(|parameter| &*parameter.string_value)
+        self.parameter("sha256")
+    }
+
+    /// Sets the reason why the server does not take the first dimension for a batch.
+    pub fn set_unbatched(&mut self, reason: Option<&str>) {
+        self.set_parameter(UNBATCHED, reason.map(str::to_owned));
+    }
+
+    /// The reason that the server reports.
+    pub fn unbatched(&self) -> Option<&str> {
+        self.parameter(UNBATCHED)
+    }
+
+    /// Sets the run times of [`MEASURED_ROWS`], which the server measures when it loads the model.
+    pub fn set_run_times(&mut self, times: &[Duration]) {
+        let micros: Vec<String> = times.iter().map(|time| time.as_micros().max(1).to_string()).collect();
+        self.set_parameter(RUN_TIMES, (!times.is_empty()).then(|| micros.join(",")));
+    }
+
+    /// The run times of [`MEASURED_ROWS`] that the server reports; invalid values are ignored.
+    pub fn run_times(&self) -> Vec<Duration> {
+        let Some(said) = self.parameter(RUN_TIMES) else { return Vec::new() };
+        let times = said.split(',').take(MEASURED_ROWS.len());
+        let times = times.map(|micros| micros.trim().parse().ok().filter(|micros| *micros > 0));
+        let times: Option<Vec<u64>> = times.collect();
+        times.unwrap_or_default().into_iter().map(Duration::from_micros).collect()
+    }
+
+    /// Sets the processor on which the run times were measured.
+    pub fn set_processor(&mut self, processor: &str) {
+        self.set_parameter(PROCESSOR, Some(processor.into()));
+    }
+
+    /// The processor on which the server measured the run times.
+    pub fn processor(&self) -> Option<&str> {
+        self.parameter(PROCESSOR)
     }
 }
 
@@ -245,5 +312,34 @@ mod tests {
         assert_eq!(null, ModelMetadata { name: "m".into(), ..ModelMetadata::default() });
         let null: ServerMetadata = read(json!({"name": "s", "version": "1", "extensions": null}));
         assert_eq!(null.extensions, Vec::<String>::new());
+    }
+
+    #[test]
+    fn run_times_are_read_as_they_were_set() {
+        let mut config = ModelConfig::default();
+        assert_eq!(config.run_times(), []);
+        let times = [900, 1500, 2800, 5600].map(Duration::from_micros);
+        config.set_run_times(&times);
+        assert_eq!(config.run_times(), times);
+        config.set_run_times(&times[..1]);
+        assert_eq!(config.run_times(), times[..1]);
+        let text = serde_json::to_string(&config).unwrap();
+        assert_eq!(serde_json::from_str::<ModelConfig>(&text).unwrap(), config);
+    }
+
+    #[test]
+    fn invalid_run_times_are_ignored_and_the_model_is_kept() {
+        for parameters in [
+            r#"{"parm_run_us": {"string_value": "fast"}}"#,
+            r#"{"parm_run_us": {"string_value": "5,0"}}"#,
+            r#"{"parm_run_us": 7, "other": [1]}"#,
+            "null",
+        ] {
+            let text = format!(
+                r#"{{"name": "m", "platform": "p", "max_batch_size": 8, "input": [], "output": [], "parameters": {parameters}}}"#
+            );
+            let config: ModelConfig = serde_json::from_str(&text).unwrap();
+            assert_eq!(config.run_times(), [], "{parameters}");
+        }
     }
 }

@@ -10,10 +10,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, HeaderName, Method, StatusCode};
 use http_body::Body;
 
 use crate::{Error, RequestStream};
+
+/// The host that the client of a request for upstream servers addressed, with its port if it stated one. Like
+/// [`FORWARDED_SCHEME`], the server of the request always writes it itself, so its value is true.
+pub const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+/// The scheme of the client's connection: `http` or `https`.
+pub const FORWARDED_SCHEME: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// A request for an upstream server.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    DataType, Error, ModelConfig, ModelMetadata, ModelParameter, NamedTensor, Tensor, TensorMetadata,
-};
+use crate::{DataType, Error, ModelConfig, ModelMetadata, NamedTensor, Tensor, TensorMetadata};
 
 const NAME: &str = "parm_padding";
 
@@ -64,16 +62,12 @@ impl Padding {
 impl ModelConfig {
     /// Sets how rows are padded; `None` if they must not be.
     pub fn set_padding(&mut self, padding: Option<&Padding>) {
-        self.parameters.remove(NAME);
-        if let Some(padding) = padding {
-            let string_value = serde_json::json!(padding).to_string();
-            self.parameters.insert(NAME.into(), ModelParameter { string_value });
-        }
+        self.set_parameter(NAME, padding.map(|padding| serde_json::json!(padding).to_string()));
     }
 
     /// How the server pads rows; invalid values are ignored.
     pub fn padding(&self) -> Option<Padding> {
-        let padding: Padding = serde_json::from_str(&self.parameters.get(NAME)?.string_value).ok()?;
+        let padding: Padding = serde_json::from_str(self.parameter(NAME)?).ok()?;
         // The first axis counts rows.
         padding.axes.values().flatten().all(|axis| *axis > 0).then_some(padding)
     }
@@ -124,7 +118,7 @@ mod tests {
         config.set_padding(Some(&Padding::default()));
         assert_eq!(config.padding(), Some(Padding::default()), "no output has the length");
         for invalid in ["", "1", "{\"y\":[1]}", "{\"mask\":\"m\",\"axes\":{\"y\":[0]}}", "[]"] {
-            config.parameters.insert(NAME.into(), ModelParameter { string_value: invalid.into() });
+            config.set_parameter(NAME, Some(invalid.into()));
             assert_eq!(config.padding(), None, "{invalid}");
         }
     }

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::bounds::Parts;
 
 /// One parameter's value.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 #[allow(missing_docs)] // the names say it
 pub enum Parameter {
@@ -40,6 +43,44 @@ impl Parameter {
     }
 }
 
+/// Written by hand because `untagged` would buffer every value first.
+impl<'de> Deserialize<'de> for Parameter {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ParameterVisitor)
+    }
+}
+
+struct ParameterVisitor;
+
+impl Visitor<'_> for ParameterVisitor {
+    type Value = Parameter;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a parameter: true, false, a number or a string")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Parameter, E> {
+        Ok(Parameter::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Parameter, E> {
+        Ok(Parameter::Int64(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Parameter, E> {
+        Ok(i64::try_from(value).map_or(Parameter::Uint64(value), Parameter::Int64))
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Parameter, E> {
+        if value.is_finite() { Ok(Parameter::Double(value)) } else { Err(E::custom("number out of range")) }
+    }
+
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Parameter, E> {
+        Parts::default().text(value.len()).map_err(E::custom)?;
+        Ok(Parameter::String(value.into()))
+    }
+}
+
 /// The value as a client wrote it in JSON.
 impl fmt::Display for Parameter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -53,26 +94,13 @@ impl fmt::Display for Parameter {
     }
 }
 
-impl From<&str> for Parameter {
-    fn from(text: &str) -> Self {
-        Parameter::String(text.into())
-    }
+macro_rules! from {
+    ($($value:ty => $kind:ident),*) => {$(
+        impl From<$value> for Parameter {
+            fn from(value: $value) -> Self {
+                Parameter::$kind(value.into())
+            }
+        }
+    )*};
 }
-
-impl From<bool> for Parameter {
-    fn from(value: bool) -> Self {
-        Parameter::Bool(value)
-    }
-}
-
-impl From<u64> for Parameter {
-    fn from(value: u64) -> Self {
-        Parameter::Uint64(value)
-    }
-}
-
-impl From<f64> for Parameter {
-    fn from(value: f64) -> Self {
-        Parameter::Double(value)
-    }
-}
+from!(&str => String, bool => Bool, u64 => Uint64, f64 => Double);

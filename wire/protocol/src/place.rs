@@ -3,10 +3,9 @@
 //! Servers on one node or card slow down together, so redundancy should avoid one that is in use already. A server reports
 //! its place in its metadata; clients of the protocol skip fields that they do not know.
 
-use std::fmt;
-
-use serde::de::{self, Visitor};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 /// Longest name of a node, zone or card: that of a DNS name.
 pub const LONGEST: usize = 253;
@@ -58,55 +57,25 @@ pub fn name(text: &str) -> Result<Option<String>, String> {
 /// Reads such a name from a configuration. Environment variables that look like numbers arrive as numbers; empty ones
 /// count as unset.
 pub fn setting<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
-    from.deserialize_any(Words).and_then(|text| name(&text).map_err(de::Error::custom))
+    let text = match Value::deserialize(from)? {
+        Value::Null => String::new(),
+        Value::String(text) => text,
+        Value::Bool(value) => value.to_string(),
+        Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
+            Some(float) => float.to_string(),
+            None => number.to_string(),
+        },
+        Value::Array(_) | Value::Object(_) => {
+            return Err(D::Error::custom("it is not the name of a machine, zone or card"));
+        }
+    };
+    name(&text).map_err(D::Error::custom)
 }
 
 /// Ignores a field of another form: the server is used nevertheless, without a place.
 fn announced<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
-    let said = serde_json::Value::deserialize(from)?;
+    let said = Value::deserialize(from)?;
     Ok(said.as_str().and_then(|text| name(text).ok().flatten()))
-}
-
-struct Words;
-
-impl<'de> Visitor<'de> for Words {
-    type Value = String;
-
-    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str("the name of a machine, zone or card")
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<String, E> {
-        Ok(text.to_owned())
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<String, E> {
-        Ok(value.to_string())
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<String, E> {
-        Ok(value.to_string())
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<String, E> {
-        Ok(value.to_string())
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<String, E> {
-        Ok(value.to_string())
-    }
-
-    fn visit_unit<E>(self) -> Result<String, E> {
-        Ok(String::new())
-    }
-
-    fn visit_none<E>(self) -> Result<String, E> {
-        Ok(String::new())
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, from: D) -> Result<String, D::Error> {
-        from.deserialize_any(Self)
-    }
 }
 
 #[cfg(test)]

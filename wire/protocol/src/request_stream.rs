@@ -28,7 +28,6 @@ struct StreamState {
     pieces: VecDeque<Bytes>,
     /// Pieces before these, which all readers have.
     dropped: usize,
-    /// Bytes of the pieces.
     bytes: usize,
     /// Bytes of the first piece, and those that may be held.
     first: usize,
@@ -44,7 +43,6 @@ struct StreamState {
     filler: Option<Waker>,
 }
 
-/// The place of a reader.
 struct ReaderPlace {
     id: usize,
     /// Its next piece, and the bytes from there on.

@@ -103,13 +103,7 @@ impl Tensor {
 
     /// The elements of a `BYTES` tensor.
     pub fn strings(&self) -> impl Iterator<Item = &[u8]> {
-        let mut rest = &self.data[..];
-        std::iter::from_fn(move || {
-            let (length, tail) = rest.split_first_chunk::<4>()?;
-            let (string, tail) = tail.split_at_checked(u32::from_le_bytes(*length) as usize)?;
-            rest = tail;
-            Some(string)
-        })
+        strings_in(&self.data)
     }
 
     /// Rows `start..start + count` along the first dimension, sharing the bytes.
@@ -161,6 +155,16 @@ impl Tensor {
     }
 }
 
+/// The strings in the data of a `BYTES` tensor.
+pub(crate) fn strings_in(mut data: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (length, tail) = data.split_first_chunk::<4>()?;
+        let (string, tail) = tail.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        data = tail;
+        Some(string)
+    })
+}
+
 fn elements(shape: &[usize]) -> Result<usize, Error> {
     shape.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim)).ok_or_else(|| overflow(shape))
 }
@@ -170,20 +174,14 @@ fn overflow(shape: &[usize]) -> Error {
 }
 
 fn check_strings(shape: &[usize], elements: usize, data: &[u8]) -> Result<(), Error> {
-    let mut rest = data;
-    let mut count = 0usize;
-    while let Some((length, tail)) = rest.split_first_chunk::<4>() {
-        let length = u32::from_le_bytes(*length) as usize;
-        if length > tail.len() || count == elements {
-            break;
-        }
-        rest = &tail[length..];
-        count += 1;
+    let (mut actual, mut bytes) = (0, 0);
+    for string in strings_in(data).take(elements) {
+        (actual, bytes) = (actual + 1, bytes + 4 + string.len());
     }
-    if count == elements && rest.is_empty() {
+    if actual == elements && bytes == data.len() {
         return Ok(());
     }
-    Err(Error::StringsMismatch { shape: shape.to_vec(), expected: elements, actual: count })
+    Err(Error::StringsMismatch { shape: shape.to_vec(), expected: elements, actual })
 }
 
 impl Starts {
@@ -214,13 +212,10 @@ impl fmt::Debug for Starts {
 }
 
 fn row_starts(data: &[u8], rows: usize, per_row: usize) -> Box<[usize]> {
-    let mut at = 0;
+    let (mut at, mut strings) = (0, strings_in(data));
     let next_row = |_| {
         let start = at;
-        for _ in 0..per_row {
-            let length = u32::from_le_bytes([data[at], data[at + 1], data[at + 2], data[at + 3]]);
-            at += 4 + length as usize;
-        }
+        at += strings.by_ref().take(per_row).map(|string| 4 + string.len()).sum::<usize>();
         start
     };
     let mut starts: Vec<usize> = (0..rows).map(next_row).collect();

@@ -9,7 +9,8 @@ use std::str::from_utf8;
 use crate::fleet::ROWS;
 use crate::texts::is_marked;
 use crate::{
-    Code, DataType, Error, InferRequest, ModelConfig, ModelMetadata, NamedTensor, PADDED, TensorMetadata,
+    Code, DataType, Error, InferRequest, ModelConfig, ModelMetadata, NamedTensor, PADDED, Parameter,
+    Parameters, TensorMetadata,
 };
 
 /// The platforms of ONNX models of our engines, whose strings are UTF-8. Other servers' models may take any bytes.
@@ -18,6 +19,9 @@ const TAKE_TEXT: [&str; 2] = ["onnx_tract", "onnx_onnxruntime"];
 /// The parameter of Triton that asks for an output in memory of the server's machine. A client that does so reads there, and finds
 /// the bytes of another answer.
 const SHARED_MEMORY: &str = "shared_memory_region";
+
+/// Parameters that only stateful models support.
+const OF_SEQUENCES: [&str; 3] = ["sequence_id", "sequence_start", "sequence_end"];
 
 /// The rows that a model accepts in one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +59,26 @@ pub fn padded(request: &InferRequest, config: &ModelConfig) -> Result<(), Error>
     let name = &request.model.name;
     let message = format!("model '{name}' takes no padded rows now: describe it again, and do not pad");
     Err(Error::Remote { code: Code::NotFound, message })
+}
+
+/// Rejects sequences. Clients that always send these parameters use 0, an empty string or false for none.
+pub fn reject_sequences(parameters: &Parameters) -> Result<(), Error> {
+    if parameters.is_empty() {
+        return Ok(());
+    }
+    let means_one = |value: &Parameter| match value {
+        Parameter::Bool(value) => *value,
+        Parameter::String(value) => !value.is_empty(),
+        number => number.as_u64() != Some(0),
+    };
+    let named = OF_SEQUENCES.into_iter().find(|name| parameters.get(*name).is_some_and(means_one));
+    named.map_or(Ok(()), |name| {
+        let message = format!(
+            "parameter '{name}' is for a stateful model, which needs every request of a sequence once and at one \
+             instance; parm balances and repeats them: send them to the model's server itself"
+        );
+        Err(Error::Malformed { message })
+    })
 }
 
 /// Checks names, datatypes, shapes and requested outputs; returns the number of rows.
@@ -193,7 +217,7 @@ fn names(tensors: &[TensorMetadata]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ModelRef, Parameters, RequestedOutput, Tensor};
+    use crate::{ModelRef, RequestedOutput, Tensor};
 
     fn declared(name: &str, datatype: &str, shape: &[i64]) -> TensorMetadata {
         TensorMetadata { name: name.into(), datatype: datatype.into(), shape: shape.into() }
@@ -214,8 +238,7 @@ mod tests {
     }
 
     fn request(inputs: Vec<NamedTensor>) -> InferRequest {
-        let model = ModelRef::latest("m");
-        InferRequest { model, id: String::new(), parameters: Parameters::new(), inputs, outputs: vec![] }
+        InferRequest { model: ModelRef::latest("m"), inputs, ..InferRequest::default() }
     }
 
     fn check(inputs: Vec<NamedTensor>, expected: Result<usize, Error>) {
@@ -305,30 +328,23 @@ mod tests {
     }
 
     #[test]
-    fn output_that_the_model_lacks_is_rejected() {
+    fn every_kind_of_bad_output_has_its_own_error() {
         let mut request = request(vec![tensor("a", &[1, 2]), tensor("b", &[1, 1])]);
-        request.outputs.push(RequestedOutput { name: "z".into(), parameters: Parameters::new() });
+        let output = |name: &str| RequestedOutput { name: name.into(), parameters: Parameters::new() };
+        let shared = Parameters::from([(SHARED_MEMORY.to_owned(), "r".into())]);
         let (model_name, expected) = ("m".into(), vec!["y".into()]);
-        let error = Error::UnknownOutput { model: model_name, name: "z".into(), expected };
-        assert_eq!(validate(&request, &model(), Rows::UpTo(8)), Err(error));
-    }
-
-    #[test]
-    fn output_in_shared_memory_is_rejected() {
-        let mut request = request(vec![tensor("a", &[1, 2]), tensor("b", &[1, 1])]);
-        let parameters = Parameters::from([("shared_memory_region".to_owned(), "r".into())]);
-        request.outputs = vec![RequestedOutput { name: "y".into(), parameters }];
-        let error = validate(&request, &model(), Rows::UpTo(8)).unwrap_err();
-        assert_eq!(error.code(), Code::InvalidArgument);
-        assert!(error.to_string().contains("shared memory"), "{error}");
-    }
-
-    #[test]
-    fn output_requested_twice_is_rejected() {
-        let mut request = request(vec![tensor("a", &[1, 2]), tensor("b", &[1, 1])]);
-        request.outputs = vec![RequestedOutput { name: "y".into(), parameters: Parameters::new() }; 2];
-        let error = Error::DuplicateOutput { name: "y".into() };
-        assert_eq!(validate(&request, &model(), Rows::UpTo(8)), Err(error));
+        let unknown = Error::UnknownOutput { model: model_name, name: "z".into(), expected };
+        let twice = Error::DuplicateOutput { name: "y".into() };
+        for (outputs, words) in [
+            (vec![output("z")], unknown.to_string()),
+            (vec![output("y"); 2], twice.to_string()),
+            (vec![RequestedOutput { parameters: shared, ..output("y") }], "shared memory".into()),
+        ] {
+            request.outputs = outputs;
+            let error = validate(&request, &model(), Rows::UpTo(8)).unwrap_err();
+            assert_eq!(error.code(), Code::InvalidArgument);
+            assert!(error.to_string().contains(&words), "{error}");
+        }
     }
 
     #[test]

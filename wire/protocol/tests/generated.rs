@@ -13,12 +13,11 @@ fn generated_code_is_what_the_proto_says() {
     let committed = root.join("src/grpc/generated");
     let fresh = tempfile::tempdir().unwrap();
 
-    let descriptors =
+    let mut descriptors =
         protox::compile([root.join("proto/open_inference.proto")], [root.join("proto")]).unwrap();
-    // Reflection would serve the comments in the descriptors to no purpose.
-    let mut bare = descriptors.clone();
-    bare.file.iter_mut().for_each(|file| file.source_code_info = None);
-    fs::write(fresh.path().join("inference.bin"), bare.encode_to_vec()).unwrap();
+    // Comments are in the `.proto`.
+    descriptors.file.iter_mut().for_each(|file| file.source_code_info = None);
+    fs::write(fresh.path().join("inference.bin"), descriptors.encode_to_vec()).unwrap();
     // Messages only: the crate `transport` has the methods.
     tonic_prost_build::configure()
         .build_server(false)
@@ -32,6 +31,11 @@ fn generated_code_is_what_the_proto_says() {
         .extern_path(".inference.ModelStatistics", "crate::ModelStatistics")
         .extern_path(".inference.ModelMetadataResponse", "crate::ModelMetadata")
         .extern_path(".inference.RepositoryIndexResponse.ModelIndex", "crate::ModelIndex")
+        // Inputs and outputs have the same fields.
+        .extern_path(
+            ".inference.ModelInferResponse.InferOutputTensor",
+            "crate::grpc::inference::model_infer_request::InferInputTensor",
+        )
         .emit_rerun_if_changed(false)
         .out_dir(fresh.path())
         .compile_fds(descriptors)

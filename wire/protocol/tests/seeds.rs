@@ -63,10 +63,10 @@ fn every_grpc_seed_decodes() {
         let tensors = if name.ends_with("typed") { 12 } else { 14 };
         if name.starts_with("request") {
             let message = ModelInferRequest::decode(data).unwrap();
-            let request = convert::request::decode(message).unwrap();
+            let request = convert::request_from_message(message).unwrap();
             assert_eq!((request.inputs.len(), request.outputs.len()), (tensors, 1), "{name}");
         } else {
-            let response = convert::response::decode(ModelInferResponse::decode(data).unwrap()).unwrap();
+            let response = convert::response_from_message(ModelInferResponse::decode(data).unwrap()).unwrap();
             assert_eq!((response.outputs.len(), response.parameters.len()), (tensors, 5), "{name}");
         }
     });

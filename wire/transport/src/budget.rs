@@ -8,16 +8,20 @@
 //! the bytes received. After decoding it covers the request, if that is larger. Both exist for a moment, but decoding
 //! is synchronous, so that a thread has one such body at a time. Then it covers the answer until the client has read
 //! it, so slow clients are bounded too.
+//!
+//! HTTP and frames queue the bytes of an answer until the client makes room for them. So an answer's share is tied to its bytes
+//! ([`UnreadAnswer`]), and released with the last of them. The age of the oldest answer reveals a client that does not read, or
+//! reads a byte now and then.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use parm_protocol::Error;
-
-/// Answers free bytes all the time, so a rejected client may retry soon.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
+use tokio::time::Instant;
 
 /// The budget.
 #[derive(Debug)]
@@ -32,7 +36,6 @@ impl Budget {
         Arc::new(Self { limit, held: AtomicUsize::new(0) })
     }
 
-    /// An empty share, for one request.
     pub(crate) fn share(self: &Arc<Self>) -> Arc<Share> {
         Arc::new(Share { budget: self.clone(), held: AtomicUsize::new(0) })
     }
@@ -46,12 +49,11 @@ impl Budget {
         let room = |held: usize| held.checked_add(bytes).filter(|&sum| sum <= self.limit);
         let taken = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room);
         taken.map(drop).map_err(|held| {
-            let message = format!(
+            Error::overloaded(format!(
                 "requests and answers in progress hold {held} of the {} bytes of this server's budget: try again later, \
                  or raise server.max_bytes_in_flight",
                 self.limit
-            );
-            Error::Overloaded { message, retry_after: RETRY_AFTER }
+            ))
         })
     }
 }
@@ -88,16 +90,17 @@ impl Share {
         let before = self.held.swap(bytes.len(), Ordering::Relaxed);
         self.budget.held.fetch_add(bytes.len(), Ordering::Relaxed);
         self.budget.held.fetch_sub(before, Ordering::Relaxed);
-        Bytes::from_owner(HeldBytes { bytes, _share: self })
+        Bytes::from_owner(Keeping { bytes, _kept: self })
     }
 }
 
-struct HeldBytes {
+/// Bytes that keep something until they are dropped.
+struct Keeping<T> {
     bytes: Bytes,
-    _share: Arc<Share>,
+    _kept: T,
 }
 
-impl AsRef<[u8]> for HeldBytes {
+impl<T> AsRef<[u8]> for Keeping<T> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -106,6 +109,73 @@ impl AsRef<[u8]> for HeldBytes {
 impl Drop for Share {
     fn drop(&mut self) {
         self.budget.held.fetch_sub(*self.held.get_mut(), Ordering::Relaxed);
+    }
+}
+
+/// Answers of one connection that the server has made and the client has not read yet.
+#[derive(Debug, Default)]
+pub(crate) struct Unread(Mutex<Backlog>);
+
+#[derive(Debug, Default)]
+struct Backlog {
+    next: u64,
+    /// The time at which each was made, the oldest first.
+    since: BTreeMap<u64, Instant>,
+}
+
+/// One answer, until its last byte is gone.
+#[derive(Debug)]
+pub(crate) struct UnreadAnswer {
+    unread: Arc<Unread>,
+    number: u64,
+    _share: Option<Arc<Share>>,
+}
+
+impl Unread {
+    /// An answer that is made now and holds a share of the budget.
+    pub(crate) fn answer(self: &Arc<Self>, share: Option<Arc<Share>>) -> Arc<UnreadAnswer> {
+        let mut waiting = self.0.lock();
+        let number = waiting.next;
+        waiting.next += 1;
+        waiting.since.insert(number, Instant::now());
+        drop(waiting);
+        Arc::new(UnreadAnswer { unread: Arc::clone(self), number, _share: share })
+    }
+
+    /// Time left for the oldest answer; `limit` if there is none.
+    pub(crate) fn patience(&self, limit: Duration) -> Duration {
+        self.oldest().map_or(limit, |oldest| limit.saturating_sub(oldest))
+    }
+
+    pub(crate) fn oldest(&self) -> Option<Duration> {
+        self.0.lock().since.values().next().map(Instant::elapsed)
+    }
+
+    /// Returns when an answer was unread for `limit`.
+    pub(crate) async fn overdue(&self, limit: Duration) {
+        loop {
+            let patience = self.patience(limit);
+            if patience.is_zero() {
+                return;
+            }
+            tokio::time::sleep(patience).await;
+        }
+    }
+}
+
+impl UnreadAnswer {
+    /// A part of the answer, which keeps it alive until it is written.
+    pub(crate) fn part(self: &Arc<Self>, bytes: Bytes) -> Bytes {
+        if bytes.is_empty() {
+            return bytes;
+        }
+        Bytes::from_owner(Keeping { bytes, _kept: Arc::clone(self) })
+    }
+}
+
+impl Drop for UnreadAnswer {
+    fn drop(&mut self) {
+        self.unread.0.lock().since.remove(&self.number);
     }
 }
 
@@ -157,5 +227,37 @@ mod tests {
         assert_eq!(budget.held(), 2);
         share.turn_into(11).unwrap_err();
         assert_eq!(budget.held(), 0, "neither the request nor an answer holds bytes");
+    }
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    #[tokio::test(start_paused = true)]
+    async fn answer_holds_its_share_until_its_last_byte() {
+        let (budget, unread) = (Budget::new(100), Arc::new(Unread::default()));
+        let share = budget.share();
+        share.grow(6).unwrap();
+        let answer = unread.answer(Some(share));
+        let parts = [answer.part("abc".into()), answer.part("def".into())];
+        drop(answer);
+        let rest = parts[1].slice(2..);
+        drop(parts);
+        assert_eq!((&rest[..], budget.held()), (&b"f"[..], 6));
+        drop(rest);
+        assert_eq!((budget.held(), unread.patience(LIMIT)), (0, LIMIT));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn timeout_counts_from_the_oldest_answer() {
+        let unread = Arc::new(Unread::default());
+        let first = unread.answer(None);
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        let second = unread.answer(None);
+        assert_eq!(unread.patience(LIMIT), Duration::from_secs(6));
+        drop(first);
+        assert_eq!(unread.patience(LIMIT), LIMIT);
+        let began = Instant::now();
+        unread.overdue(LIMIT).await;
+        assert_eq!(began.elapsed(), LIMIT);
+        drop(second);
     }
 }

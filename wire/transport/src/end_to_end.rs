@@ -122,20 +122,6 @@ mod tests {
     }
 
     #[test]
-    fn coding_other_than_chunks_is_found() {
-        let found = |values: &[&'static str]| {
-            let values = values.iter().map(|&value| (TRANSFER_ENCODING, HeaderValue::from_static(value)));
-            let mut headers = HeaderMap::new();
-            values.for_each(|(name, value)| _ = headers.append(name, value));
-            other_coding(&headers)
-        };
-        assert_eq!((found(&[]), found(&["Chunked "])), (None, None));
-        for values in [&["gzip, chunked"][..], &["gzip", "chunked"], &["gzip"], &["chunked, chunked"]] {
-            assert_eq!(found(values), Some(values.join(", ")));
-        }
-    }
-
-    #[test]
     fn repeated_length_of_an_answer_becomes_one() {
         for lengths in [["5", "5"].as_slice(), &["5, 5"], &["5,5", "5"], &["5"]] {
             let mut headers = HeaderMap::new();

@@ -8,7 +8,6 @@
 mod budget;
 pub mod client;
 mod end_to_end;
-mod file_fault;
 pub mod frames;
 pub mod grpc;
 pub mod keys;
@@ -18,10 +17,10 @@ mod routes;
 mod scripted;
 pub mod server;
 mod settling;
+#[cfg(test)]
+mod testing;
 pub mod tls;
 pub mod trace;
-mod unread;
 
 pub use budget::Budget;
-pub use file_fault::FileFault;
-pub use settling::Settling;
+pub use settling::{FileFault, Settling};

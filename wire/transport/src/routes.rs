@@ -180,7 +180,6 @@ pub fn methods(table: &'static [Route], path: &str) -> impl Iterator<Item = &'st
     table.iter().filter(move |route| matches(route.path, path)).map(|route| &route.method)
 }
 
-/// Whether a path matches a pattern, segment by segment.
 fn matches(pattern: &str, path: &str) -> bool {
     let (mut pattern, mut path) = (pattern.split('/'), path.split('/'));
     loop {

@@ -1,10 +1,11 @@
-//! Services for tests. Tests and benchmarks that are programs of their own include this file.
+//! Services for tests. Tests that are programs of their own include this file.
 
 use std::future::Future;
 
 use parm_protocol::{Context, Error, InferRequest, InferResponse, InferenceService};
 
-/// The methods of a service that has every model and describes none; `orders` adds those that load models.
+/// The methods of a service that has every model and describes none; `orders` adds those that load models, and `forwards` those
+/// of a service whose requests are all for upstream servers.
 macro_rules! any_model {
     () => {
         fn is_ready(&self) -> bool {
@@ -41,10 +42,22 @@ macro_rules! any_model {
             Ok(())
         }
     };
+    (forwards) => {
+        $crate::scripted::any_model!(orders);
+        async fn infer(
+            &self,
+            _: parm_protocol::InferRequest,
+            _: Context,
+        ) -> Result<parm_protocol::InferResponse, Error> {
+            panic!("everything is forwarded")
+        }
+        fn forwards(&self, _: &str) -> bool {
+            true
+        }
+    };
 }
 pub(crate) use any_model;
 
-/// A service that runs a closure.
 pub(crate) struct Scripted<F>(pub(crate) F);
 
 impl<F, A> InferenceService for Scripted<F>
@@ -62,7 +75,6 @@ where
     }
 }
 
-/// A response with the inputs as outputs.
 pub(crate) fn echo(request: InferRequest) -> InferResponse {
     InferResponse {
         model_name: request.model.name,

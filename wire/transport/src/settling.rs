@@ -3,12 +3,26 @@
 //! A writer may truncate a file first, or write several files one after another. A read in between sees a state that
 //! the writer never intended.
 
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
+use parm_protocol::StableCode;
 use tokio_util::sync::CancellationToken;
 
 /// Interval between two reads of files that are followed.
 const EVERY: Duration = Duration::from_secs(1);
+
+/// A fault of the key file or of the TLS files. The process keeps the content that it read before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileFault {
+    /// The code, which the log line has too.
+    pub code: StableCode,
+    /// One phrase.
+    pub text: String,
+    /// Whether it fails now, and not only soon.
+    pub fails: bool,
+}
 
 /// The accepted value, and the value of the last read.
 #[derive(Debug)]
@@ -45,6 +59,20 @@ impl<T: Clone + PartialEq> Settling<T> {
     pub fn believe(&mut self, known: T) {
         self.believed = Some(known);
     }
+}
+
+/// The content of a file of at most so many bytes.
+pub(crate) fn read_regular(path: &Path, most: u64) -> Result<Vec<u8>, String> {
+    let found = fs::metadata(path).map_err(|error| error.to_string())?;
+    // A pipe would block, and a device may be endless.
+    if !found.is_file() {
+        return Err("it is not a regular file".into());
+    }
+    let size = found.len();
+    if size > most {
+        return Err(format!("it has {size} bytes, more than {most}"));
+    }
+    fs::read(path).map_err(|error| error.to_string())
 }
 
 /// Reads files every second until `ended`, and shows each content with whether it was accepted now and not before. `print` is the

@@ -1,10 +1,10 @@
 //! The gRPC side of the protocol: generated messages, and their conversion to and from our types.
 
 mod bounded;
+mod contents;
 pub mod convert;
-mod scan;
 
-pub use bounded::Bounded;
+pub use bounded::decode_bounded;
 
 /// Output of the protobuf compiler for `proto/open_inference.proto`; a test keeps the two in step.
 #[allow(missing_docs, unreachable_pub, clippy::all)]

@@ -1,4 +1,5 @@
-//! An encoded body: JSON and small tensors in one buffer, large tensors by reference.
+//! A body: JSON, and the raw tensors that follow it. Written, small tensors are in one buffer with the JSON and large ones are
+//! references; read, tensors are slices.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -8,6 +9,8 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use smallvec::SmallVec;
+
+use crate::Error;
 
 /// Copying fewer bytes than this costs less than writing one more piece.
 const COPY_BELOW: usize = 4096;
@@ -103,5 +106,47 @@ impl Body for Encoded {
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.len() as u64)
+    }
+}
+
+/// The rest of a body after its JSON.
+pub(super) struct Blobs {
+    rest: Bytes,
+}
+
+impl Blobs {
+    /// Splits a body after `json_length` bytes; without a length the whole body is JSON.
+    pub(super) fn split(mut body: Bytes, json_length: Option<usize>) -> Result<(Bytes, Blobs), Error> {
+        let Some(length) = json_length else {
+            return Ok((body, Blobs { rest: Bytes::new() }));
+        };
+        if length > body.len() {
+            return Err(Error::malformed(format!(
+                "Inference-Header-Content-Length says {length} bytes of JSON, the body has {}",
+                body.len()
+            )));
+        }
+        let json = body.split_to(length);
+        Ok((json, Blobs { rest: body }))
+    }
+
+    pub(super) fn take(&mut self, tensor: &str, size: usize) -> Result<Bytes, Error> {
+        if size > self.rest.len() {
+            return Err(Error::malformed(format!(
+                "tensor '{tensor}' says binary_data_size {size}, the body has {} bytes left: send the tensors in the order of the JSON, and Inference-Header-Content-Length",
+                self.rest.len()
+            )));
+        }
+        Ok(self.rest.split_to(size))
+    }
+
+    /// Rejects leftover bytes: sizes and bytes would disagree.
+    pub(super) fn finish(self) -> Result<(), Error> {
+        match self.rest.len() {
+            0 => Ok(()),
+            left => Err(Error::malformed(format!(
+                "{left} bytes follow the last binary tensor: check binary_data_size"
+            ))),
+        }
     }
 }

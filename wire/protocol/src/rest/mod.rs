@@ -6,18 +6,19 @@
 //! tensors' bytes, so large tensors are never copied. The extension's parameters (`binary_data`, `binary_data_size`,
 //! `binary_data_output`) end at the codec.
 
-mod blobs;
 mod body;
 mod data;
-mod few;
 mod parameters;
-mod problem;
 pub mod request;
 pub mod response;
 mod tensor;
 
+use bytes::Bytes;
+use serde::Serialize;
+
 pub use body::Encoded;
-pub use problem::{encode as encode_error, shorten};
+
+use crate::Error;
 
 /// The header with the length of the JSON in bytes, in the lower case that HTTP/2 requires.
 pub const HEADER_LENGTH: &str = "inference-header-content-length";
@@ -42,7 +43,35 @@ impl Wanted {
     }
 }
 
-/// An error about the shape of a request or response, as opposed to its meaning.
-fn malformed(message: impl Into<String>) -> crate::Error {
-    crate::Error::Malformed { message: message.into() }
+/// Longer messages are cut: they may be a proxy's whole page, or quote a client.
+const LONGEST_MESSAGE: usize = 2000;
+
+/// The body of an error response: always `{"error": "<what failed and what to do>"}`.
+pub fn encode_error(error: &Error) -> Bytes {
+    #[derive(Serialize)]
+    struct Problem<'a> {
+        error: &'a str,
+    }
+    let mut message = error.to_string();
+    shorten(&mut message);
+    Bytes::from(serde_json::to_vec(&Problem { error: &message }).unwrap_or_default())
+}
+
+/// Cuts a message that is longer than an error or a line of a log should be.
+pub fn shorten(message: &mut String) {
+    if let Some((end, _)) = message.char_indices().nth(LONGEST_MESSAGE) {
+        message.truncate(end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_error_message_is_cut() {
+        let body = encode_error(&Error::UnknownDatatype { datatype: "é".repeat(1_000_000) });
+        let read: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(read["error"].as_str().unwrap().chars().count(), LONGEST_MESSAGE);
+    }
 }

@@ -74,8 +74,7 @@ impl<'de> Visitor<'de> for SplitVisitor {
                 BINARY_DATA => split.binary_data = Some(map.next_value()?),
                 BINARY_DATA_OUTPUT => split.binary_data_output = Some(map.next_value()?),
                 _ => {
-                    let Value(value) = map.next_value()?;
-                    split.others.insert(key.into_owned(), value);
+                    split.others.insert(key.into_owned(), map.next_value()?);
                 }
             }
         }
@@ -105,50 +104,6 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
             }
         }
         deserializer.deserialize_str(TextVisitor).map(Text)
-    }
-}
-
-/// One parameter's value. Written by hand because `untagged` would buffer every value first.
-struct Value(Parameter);
-
-impl<'de> Deserialize<'de> for Value {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ValueVisitor)
-    }
-}
-
-struct ValueVisitor;
-
-impl Visitor<'_> for ValueVisitor {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a parameter: true, false, a number or a string")
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(Value(Parameter::Bool(value)))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(Value(Parameter::Int64(value)))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(Value(i64::try_from(value).map_or(Parameter::Uint64(value), Parameter::Int64)))
-    }
-
-    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
-        if value.is_finite() {
-            Ok(Value(Parameter::Double(value)))
-        } else {
-            Err(E::custom("number out of range"))
-        }
-    }
-
-    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Value, E> {
-        Parts::default().text(value.len()).map_err(E::custom)?;
-        Ok(Value(Parameter::String(value.into())))
     }
 }
 

@@ -3,12 +3,10 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::blobs::Blobs;
-use super::body::Encoded;
-use super::few::{Counted, Few};
+use super::Wanted;
+use super::body::{Blobs, Encoded};
 use super::parameters::{Joined, Split, Text};
-use super::tensor;
-use super::{Wanted, malformed};
+use super::tensor::{self, Counted, Few};
 use crate::bounds::{Parts, Room};
 use crate::{
     DataType, Error, InferRequest, ModelRef, NamedTensor, RequestedOutput, Shape, Tensor, TensorMetadata,
@@ -93,7 +91,7 @@ pub fn decode_within(
     let (json, mut blobs) = Blobs::split(body, json_length)?;
     let read: ReadRequest<'_> = serde_json::from_slice(&json).map_err(|error| {
         let hint = if is_not_finite(&json, &error) { NOT_FINITE } else { "" };
-        malformed(format!("the body is not an inference request in JSON: {error}{hint}"))
+        Error::malformed(format!("the body is not an inference request in JSON: {error}{hint}"))
     })?;
     read.check()?;
     let mut wanted =
@@ -126,14 +124,7 @@ pub fn decode_raw(
         None => (Shape::from_elem(1, input.shape.len()), one_string(&body)?),
     };
     let inputs = vec![NamedTensor::new(input.name.clone(), Tensor::new(datatype, shape, body)?)];
-    let request = InferRequest {
-        model,
-        id: String::new(),
-        parameters: Default::default(),
-        inputs,
-        outputs: Vec::new(),
-    };
-    Ok((request, Wanted::JSON))
+    Ok((InferRequest { model, inputs, ..InferRequest::default() }, Wanted::JSON))
 }
 
 /// One row of a shape with open dimensions: the batch is 1, and one other open dimension follows from the size.
@@ -150,7 +141,7 @@ fn raw_shape(dims: &[i64], elements: usize) -> Shape {
 
 /// For models that take strings the whole body is one string; a tensor prefixes it with its length.
 fn one_string(body: &[u8]) -> Result<Bytes, Error> {
-    let length = u32::try_from(body.len()).map_err(|_| malformed("a string has at most 4 GiB"))?;
+    let length = u32::try_from(body.len()).map_err(|_| Error::malformed("a string has at most 4 GiB"))?;
     Ok(Bytes::from([&length.to_le_bytes()[..], body].concat()))
 }
 
@@ -193,7 +184,7 @@ pub fn encode(request: &InferRequest, form: Form) -> Result<Encoded, Error> {
         outputs: outputs.collect(),
     };
     let json = serde_json::to_vec(&written)
-        .map_err(|error| malformed(format!("request cannot be written: {error}")))?;
+        .map_err(|error| Error::malformed(format!("request cannot be written: {error}")))?;
     Ok(Encoded::new(json, &blobs))
 }
 

@@ -3,12 +3,10 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::blobs::Blobs;
-use super::body::Encoded;
-use super::few::Few;
+use super::Wanted;
+use super::body::{Blobs, Encoded};
 use super::parameters::{Joined, Split, Text};
-use super::tensor;
-use super::{Wanted, malformed};
+use super::tensor::{self, Few};
 use crate::bounds::Room;
 use crate::{Error, InferResponse};
 
@@ -38,7 +36,7 @@ pub fn encode(response: &InferResponse, wanted: &Wanted) -> Result<Encoded, Erro
         outputs: outputs.collect(),
     };
     let json = serde_json::to_vec(&written)
-        .map_err(|error| malformed(format!("the response cannot be encoded as requested: {error}")))?;
+        .map_err(|error| Error::malformed(format!("the response cannot be encoded as requested: {error}")))?;
     Ok(Encoded::new(json, &blobs))
 }
 
@@ -59,8 +57,9 @@ struct ReadResponse<'a> {
 /// Reads a body whose first `json_length` bytes (all of it without that) are JSON. Tensors are slices of the body.
 pub fn decode(json_length: Option<usize>, body: Bytes) -> Result<InferResponse, Error> {
     let (json, mut blobs) = Blobs::split(body, json_length)?;
-    let read: ReadResponse<'_> = serde_json::from_slice(&json)
-        .map_err(|error| malformed(format!("the body is not an inference response in JSON: {error}")))?;
+    let read: ReadResponse<'_> = serde_json::from_slice(&json).map_err(|error| {
+        Error::malformed(format!("the body is not an inference response in JSON: {error}"))
+    })?;
     let mut room = Room::default();
     let outputs = read.outputs.0.into_iter().map(|output| output.finish(&mut blobs, &mut room));
     let outputs = outputs.collect::<Result<Vec<_>, _>>()?;

@@ -1,15 +1,15 @@
-//! A tensor in a body: name, datatype, shape and either its values or the size of its raw bytes.
+//! A tensor in a body: name, datatype, shape and either its values or the size of its raw bytes. Lists enforce the bounds while they
+//! are read: parts beyond a bound are never in memory.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use bytes::Bytes;
 use serde::de::{Deserialize, Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::blobs::Blobs;
+use super::body::Blobs;
 use super::data::{self, Values};
-use super::few::Counted;
-use super::malformed;
 use super::parameters::{Joined, Split, Text};
 use crate::bounds::{Parts, Room};
 use crate::{DataType, Error, NamedTensor, Shape, Tensor};
@@ -36,12 +36,12 @@ impl Read<'_> {
         let shape = self.shape.0;
         let bytes = match (self.parameters.binary_data_size, self.data) {
             (Some(_), Some(_)) => {
-                return Err(malformed(format!(
+                return Err(Error::malformed(format!(
                     "tensor '{name}' has both data and binary_data_size: send one"
                 )));
             }
             (None, None) => {
-                return Err(malformed(format!(
+                return Err(Error::malformed(format!(
                     "tensor '{name}' has neither data nor binary_data_size: send one"
                 )));
             }
@@ -50,7 +50,7 @@ impl Read<'_> {
                 let beside = data::beside(json.get(), datatype);
                 room.take(beside.saturating_add(data::room(json.get(), datatype, &shape)))?;
                 data::read(json.get(), datatype, &shape)
-                    .map_err(|message| malformed(format!("data of tensor '{name}': {message}")))?
+                    .map_err(|message| Error::malformed(format!("data of tensor '{name}': {message}")))?
             }
         };
         let tensor = Tensor::new(datatype, shape, bytes)?;
@@ -95,7 +95,6 @@ impl<'de> Deserialize<'de> for Dims {
     }
 }
 
-/// A tensor as it is written.
 #[derive(serde::Serialize)]
 pub(super) struct Written<'a> {
     name: &'a str,
@@ -130,5 +129,45 @@ impl<'a> Written<'a> {
             parameters: Joined::new(&tensor.parameters),
             data: None,
         }
+    }
+}
+
+pub(super) trait Counted {
+    /// The name of the elements, for messages.
+    const WHAT: &'static str;
+
+    fn count(&self, parts: &mut Parts) -> Result<(), Error>;
+}
+
+/// A list within the bounds.
+pub(super) struct Few<T>(pub(super) Vec<T>);
+
+impl<T> Default for Few<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de> + Counted> Deserialize<'de> for Few<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct FewVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de> + Counted> Visitor<'de> for FewVisitor<T> {
+            type Value = Few<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a list of {}", T::WHAT)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Few<T>, A::Error> {
+                let (mut few, mut parts) = (Vec::new(), Parts::default());
+                while let Some(one) = seq.next_element::<T>()? {
+                    Parts::tensor(few.len(), T::WHAT).map_err(A::Error::custom)?;
+                    one.count(&mut parts).map_err(A::Error::custom)?;
+                    few.push(one);
+                }
+                Ok(Few(few))
+            }
+        }
+        deserializer.deserialize_seq(FewVisitor(PhantomData))
     }
 }

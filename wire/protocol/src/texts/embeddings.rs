@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::packed::TextsOrIds;
-use super::{Exchange, Packed, normalised, output, usage, written};
+use super::{Exchange, Packed, normalised, output, total_tokens, written};
 use crate::bounds::Room;
 use crate::{Error, InferResponse};
 
@@ -19,7 +19,6 @@ pub struct Embeddings {
     dimensions: Option<usize>,
 }
 
-/// The form of a vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Encoding {
@@ -93,7 +92,7 @@ impl Exchange for Embeddings {
             Item { object: "embedding", index, embedding }
         };
         let data = values.chunks(width).enumerate().map(item).collect();
-        let tokens = usage::total(response);
+        let tokens = total_tokens(response);
         let usage = Usage { prompt_tokens: tokens, total_tokens: tokens };
         written(&List { object: "list", data, model: &self.model, usage })
     }
@@ -109,10 +108,6 @@ pub struct Embed {
 impl Exchange for Embed {
     const IN_ROW: usize = 1;
     const OPENAI: bool = false;
-
-    fn model(&self) -> Option<&str> {
-        None
-    }
 
     fn rows(&mut self, _room: &mut Room) -> Result<Packed, Error> {
         Ok(std::mem::take(&mut self.inputs.0))

@@ -10,7 +10,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DataType, Error, InferRequest, ModelConfig, ModelMetadata, ModelParameter};
+use crate::{DataType, Error, InferRequest, ModelConfig, ModelMetadata};
 
 /// The first byte of a row of ids.
 const MARK: u8 = 0xff;
@@ -64,16 +64,12 @@ impl TokenIds {
 impl ModelConfig {
     /// Sets the token ids that the model takes in place of texts; `None` if it takes none.
     pub fn set_token_ids(&mut self, ids: Option<&TokenIds>) {
-        self.parameters.remove(NAME);
-        if let Some(ids) = ids {
-            let string_value = serde_json::json!(ids).to_string();
-            self.parameters.insert(NAME.into(), ModelParameter { string_value });
-        }
+        self.set_parameter(NAME, ids.map(|ids| serde_json::json!(ids).to_string()));
     }
 
     /// The token ids that the model takes; invalid values are ignored.
     pub fn token_ids(&self) -> Option<TokenIds> {
-        serde_json::from_str(&self.parameters.get(NAME)?.string_value).ok()
+        serde_json::from_str(self.parameter(NAME)?).ok()
     }
 }
 
@@ -124,7 +120,7 @@ pub fn check_ids(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ModelRef, NamedTensor, Parameters, Tensor, TensorMetadata};
+    use crate::{ModelRef, NamedTensor, Tensor, TensorMetadata};
 
     fn taken() -> TokenIds {
         TokenIds { vocabulary: 200, first: vec![101], last: vec![102], padding: Some(0), longest: 4 }
@@ -139,13 +135,8 @@ mod tests {
         let text = TensorMetadata { name: "text".into(), datatype: "BYTES".into(), shape: vec![-1, 1] };
         let platform = "onnx_tract".into();
         let metadata = ModelMetadata { platform, inputs: vec![text], ..ModelMetadata::default() };
-        let request = InferRequest {
-            model: ModelRef::latest("m"),
-            id: String::new(),
-            parameters: Parameters::new(),
-            inputs: vec![NamedTensor::new("text", tensor)],
-            outputs: Vec::new(),
-        };
+        let inputs = vec![NamedTensor::new("text", tensor)];
+        let request = InferRequest { model: ModelRef::latest("m"), inputs, ..InferRequest::default() };
         let mut config = ModelConfig::default();
         config.set_token_ids(ids);
         check_ids(&request, &metadata, || config)

@@ -8,7 +8,6 @@ mod embeddings;
 mod ids;
 mod packed;
 mod rerank;
-mod usage;
 
 use std::borrow::Cow;
 
@@ -21,12 +20,11 @@ pub(crate) use ids::is_marked;
 pub use ids::{TokenIds, check_ids, ids_of};
 pub use packed::Packed;
 pub use rerank::{Rerank, ScoreDocuments};
-pub use usage::{set_tokens, tokens};
 
 use crate::bounds::Room;
 use crate::{
-    DataType, Error, InferRequest, InferResponse, ModelMetadata, ModelRef, NamedTensor, Parameters, Shape,
-    Tensor,
+    DataType, Error, InferRequest, InferResponse, ModelMetadata, ModelRef, NamedTensor, Parameter,
+    Parameters, Shape, Tensor,
 };
 
 /// A request of an embedding server, and the form of its answer.
@@ -37,7 +35,9 @@ pub trait Exchange: DeserializeOwned + Send {
     const OPENAI: bool;
 
     /// The model's name, if the body has one.
-    fn model(&self) -> Option<&str>;
+    fn model(&self) -> Option<&str> {
+        None
+    }
 
     /// The rows of the model's input.
     fn rows(&mut self, room: &mut Room) -> Result<Packed, Error>;
@@ -72,7 +72,7 @@ pub fn request(
     let tensor = Tensor::new(DataType::Bytes, shape, texts.into_data())?;
     let name = metadata.inputs.first().map(|input| input.name.clone()).unwrap_or_default();
     let inputs = vec![NamedTensor::new(name, tensor)];
-    Ok(InferRequest { model, id: String::new(), parameters, inputs, outputs: Vec::new() })
+    Ok(InferRequest { model, parameters, inputs, ..InferRequest::default() })
 }
 
 /// The rows of the first output: floats, as many for each row. JSON has no form for numbers that are not finite.
@@ -102,6 +102,27 @@ fn normalised(vector: &[f32]) -> Vec<f32> {
 fn written(body: &impl Serialize) -> Result<Bytes, Error> {
     let written = serde_json::to_vec(body).map_err(|error| Error::Internal { message: error.to_string() })?;
     Ok(written.into())
+}
+
+/// The response parameter with the tokens that a text model read: numbers in row order, with commas. A worker lists the tokens of each
+/// row, special ones included and padding not. A frontend lists those of a request's rows from the jobs that answered them, which may
+/// be of different instances and of stand-ins.
+const TOKENS: &str = "parm_tokens";
+
+/// Sets the tokens of each row.
+pub fn set_tokens(parameters: &mut Parameters, rows: impl Iterator<Item = u64>) {
+    let listed = rows.map(|tokens| tokens.to_string()).collect::<Vec<_>>().join(",");
+    parameters.insert(TOKENS.into(), Parameter::String(listed));
+}
+
+/// The tokens of each row; `None` if the server did not count them.
+pub fn tokens(parameters: &Parameters) -> Option<Vec<u64>> {
+    parameters.get(TOKENS)?.as_str()?.split(',').map(|number| number.parse().ok()).collect()
+}
+
+/// The tokens of all rows, 0 if the server did not count them.
+fn total_tokens(response: &InferResponse) -> u64 {
+    tokens(&response.parameters).into_iter().flatten().fold(0, u64::saturating_add)
 }
 
 /// Reads a body.
@@ -178,6 +199,19 @@ mod tests {
             let request =
                 request(ModelRef::latest("m"), &model("BYTES", dims), texts, Parameters::new()).unwrap();
             assert_eq!(request.inputs[0].tensor.shape(), shape);
+        }
+    }
+
+    #[test]
+    fn tokens_are_read_as_they_were_listed() {
+        let mut parameters = Parameters::new();
+        assert_eq!(tokens(&parameters), None);
+        set_tokens(&mut parameters, [5, 0, 7].into_iter());
+        assert_eq!(parameters[TOKENS].as_str(), Some("5,0,7"));
+        assert_eq!(tokens(&parameters), Some(vec![5, 0, 7]));
+        for invalid in ["", "5,", "-1", "many"] {
+            parameters.insert(TOKENS.into(), invalid.into());
+            assert_eq!(tokens(&parameters), None, "{invalid}");
         }
     }
 }

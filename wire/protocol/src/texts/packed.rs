@@ -8,6 +8,7 @@ use serde::de::{Deserialize, Deserializer, Error as _, SeqAccess, Visitor};
 use super::ids::packed;
 use crate::Error;
 use crate::bounds::Room;
+use crate::tensor::strings_in;
 
 /// Most texts of one request, as at OpenAI.
 const MOST: usize = 2048;
@@ -40,15 +41,8 @@ impl Packed {
         self.data.into()
     }
 
-    /// The texts.
     pub(super) fn iter(&self) -> impl Iterator<Item = &str> {
-        let mut rest: &[u8] = &self.data;
-        std::iter::from_fn(move || {
-            let (length, tail) = rest.split_first_chunk::<4>()?;
-            let (text, tail) = tail.split_at_checked(u32::from_le_bytes(*length) as usize)?;
-            rest = tail;
-            std::str::from_utf8(text).ok()
-        })
+        strings_in(&self.data).map_while(|text| std::str::from_utf8(text).ok())
     }
 
     /// Each text after the same first one. The copies are taken from `room`.
@@ -56,10 +50,7 @@ impl Packed {
         room.take(self.count.saturating_mul(first.len()))?;
         let mut pairs = Self::default();
         for text in self.iter() {
-            pairs
-                .push(first)
-                .and_then(|()| pairs.push(text))
-                .map_err(|message| Error::Malformed { message })?;
+            pairs.push(first).and_then(|()| pairs.push(text)).map_err(Error::malformed)?;
         }
         Ok(pairs)
     }
@@ -140,12 +131,9 @@ impl<'de> Visitor<'de> for Texts {
     }
 }
 
-/// An element of a list.
 enum ListedText {
     Text(String),
-    /// One token of the only text.
     Id(u32),
-    /// All tokens of a text.
     Ids(Vec<u32>),
 }
 

@@ -78,10 +78,6 @@ impl Exchange for Rerank {
     const IN_ROW: usize = 2;
     const OPENAI: bool = false;
 
-    fn model(&self) -> Option<&str> {
-        None
-    }
-
     fn rows(&mut self, room: &mut Room) -> Result<Packed, Error> {
         self.texts.after(&self.query, room)
     }

@@ -9,7 +9,8 @@ use parm_protocol::{Code, Error, rounded};
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 
-use super::{Config, DialAddress, Endpoint, Scheme};
+use super::endpoint::{DialAddress, Scheme};
+use super::{Config, Endpoint};
 use crate::frames::Socket;
 use crate::tls::{Outgoing, Spoken};
 
@@ -34,7 +35,6 @@ struct Rest {
     last: Option<(Instant, Refusal)>,
 }
 
-/// The reason for a failed attempt.
 #[derive(Clone, Debug)]
 struct Refusal {
     message: String,

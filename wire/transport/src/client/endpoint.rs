@@ -4,32 +4,24 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-
 use parm_protocol::Error;
 
 /// A server's address: `http://host:port` or `unix:/path` (frames if offered, otherwise HTTP), `frames://host:port`,
 /// `frames+unix:/path`, `grpc://host:port`, `grpc+unix:/path`; with TLS `https://`, `frames+tls://` and `grpcs://`. An address
 /// of HTTP or gRPC after `upstream+` gets requests that are not of the protocol.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// The transport.
-    pub scheme: Scheme,
+    pub(super) scheme: Scheme,
     /// Whether TLS is required.
-    pub secured: bool,
-    /// The address.
-    pub address: DialAddress,
+    pub(super) secured: bool,
+    pub(super) address: DialAddress,
 }
 
-/// The transport of an endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Scheme {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scheme {
     /// HTTP, or frames if the server offers them.
     Http,
-    /// Frames only.
     Frames,
-    /// gRPC.
     Grpc,
     /// HTTP requests of any kind, passed on as clients send them.
     Upstream,
@@ -37,43 +29,46 @@ pub enum Scheme {
     UpstreamHttp2,
 }
 
-/// The address of a server.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum DialAddress {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum DialAddress {
     /// `host:port`; IPv6 addresses in brackets.
     Tcp(String),
-    /// The path of a Unix socket.
     Unix(PathBuf),
 }
+
+/// The beginnings of addresses with host and port.
+const TCP: [(&str, Scheme, bool); 10] = [
+    ("http://", Scheme::Http, false),
+    ("https://", Scheme::Http, true),
+    ("frames://", Scheme::Frames, false),
+    ("frames+tls://", Scheme::Frames, true),
+    ("grpc://", Scheme::Grpc, false),
+    ("grpcs://", Scheme::Grpc, true),
+    ("upstream+http://", Scheme::Upstream, false),
+    ("upstream+https://", Scheme::Upstream, true),
+    ("upstream+grpc://", Scheme::UpstreamHttp2, false),
+    ("upstream+grpcs://", Scheme::UpstreamHttp2, true),
+];
+
+/// The beginnings of addresses with the path of a Unix socket.
+const UNIX: [(&str, Scheme); 5] = [
+    ("unix:", Scheme::Http),
+    ("frames+unix:", Scheme::Frames),
+    ("grpc+unix:", Scheme::Grpc),
+    ("upstream+unix:", Scheme::Upstream),
+    ("upstream+grpc+unix:", Scheme::UpstreamHttp2),
+];
 
 impl FromStr for Endpoint {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let tcp = [
-            ("http://", Scheme::Http, false),
-            ("https://", Scheme::Http, true),
-            ("frames://", Scheme::Frames, false),
-            ("frames+tls://", Scheme::Frames, true),
-            ("grpc://", Scheme::Grpc, false),
-            ("grpcs://", Scheme::Grpc, true),
-            ("upstream+http://", Scheme::Upstream, false),
-            ("upstream+https://", Scheme::Upstream, true),
-            ("upstream+grpc://", Scheme::UpstreamHttp2, false),
-            ("upstream+grpcs://", Scheme::UpstreamHttp2, true),
-        ];
-        for (prefix, scheme, secured) in tcp {
+        for (prefix, scheme, secured) in TCP {
             if let Some(rest) = text.strip_prefix(prefix) {
                 return Ok(Self { scheme, secured, address: DialAddress::Tcp(authority(text, rest)?) });
             }
         }
-        for (prefix, scheme) in [
-            ("unix:", Scheme::Http),
-            ("frames+unix:", Scheme::Frames),
-            ("grpc+unix:", Scheme::Grpc),
-            ("upstream+unix:", Scheme::Upstream),
-            ("upstream+grpc+unix:", Scheme::UpstreamHttp2),
-        ] {
+        for (prefix, scheme) in UNIX {
             if let Some(path) = text.strip_prefix(prefix).filter(|path| path.starts_with('/')) {
                 return Ok(Self { scheme, secured: false, address: DialAddress::Unix(path.into()) });
             }
@@ -115,24 +110,14 @@ fn invalid(text: &str, hint: &str) -> Error {
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = match (self.scheme, &self.address, self.secured) {
-            (Scheme::Http, DialAddress::Tcp(_), false) => "http://",
-            (Scheme::Http, DialAddress::Tcp(_), true) => "https://",
-            (Scheme::Frames, DialAddress::Tcp(_), false) => "frames://",
-            (Scheme::Frames, DialAddress::Tcp(_), true) => "frames+tls://",
-            (Scheme::Grpc, DialAddress::Tcp(_), false) => "grpc://",
-            (Scheme::Grpc, DialAddress::Tcp(_), true) => "grpcs://",
-            (Scheme::Http, DialAddress::Unix(_), _) => "unix:",
-            (Scheme::Frames, DialAddress::Unix(_), _) => "frames+unix:",
-            (Scheme::Grpc, DialAddress::Unix(_), _) => "grpc+unix:",
-            (Scheme::Upstream, DialAddress::Tcp(_), false) => "upstream+http://",
-            (Scheme::Upstream, DialAddress::Tcp(_), true) => "upstream+https://",
-            (Scheme::Upstream, DialAddress::Unix(_), _) => "upstream+unix:",
-            (Scheme::UpstreamHttp2, DialAddress::Tcp(_), false) => "upstream+grpc://",
-            (Scheme::UpstreamHttp2, DialAddress::Tcp(_), true) => "upstream+grpcs://",
-            (Scheme::UpstreamHttp2, DialAddress::Unix(_), _) => "upstream+grpc+unix:",
+        let own = (self.scheme, self.secured);
+        let begins = match self.address {
+            DialAddress::Tcp(_) => {
+                TCP.iter().find(|(_, scheme, secured)| (*scheme, *secured) == own).map(|row| row.0)
+            }
+            DialAddress::Unix(_) => UNIX.iter().find(|(_, scheme)| *scheme == self.scheme).map(|row| row.0),
         };
-        write!(f, "{scheme}{}", self.address)
+        write!(f, "{}{}", begins.unwrap_or_default(), self.address)
     }
 }
 
@@ -142,20 +127,6 @@ impl fmt::Display for DialAddress {
             DialAddress::Tcp(authority) => f.write_str(authority),
             DialAddress::Unix(path) => write!(f, "{}", path.display()),
         }
-    }
-}
-
-impl TryFrom<String> for Endpoint {
-    type Error = Error;
-
-    fn try_from(text: String) -> Result<Self, Error> {
-        text.parse()
-    }
-}
-
-impl From<Endpoint> for String {
-    fn from(endpoint: Endpoint) -> String {
-        endpoint.to_string()
     }
 }
 

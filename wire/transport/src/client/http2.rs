@@ -66,14 +66,11 @@ pub(super) struct SharedConnection {
 
 type Driver = Connection<TokioIo<Socket>, Sent, TokioExecutor>;
 
-/// The load of a connection.
 #[derive(Default)]
 struct Load {
     /// Whether a request was answered here already.
     used: AtomicBool,
-    /// Its requests in progress.
     streams: AtomicUsize,
-    /// Its requests so far.
     requests: AtomicUsize,
 }
 
@@ -223,7 +220,7 @@ impl Http2 {
         }
         let mut uri = sent.uri().clone().into_parts();
         (uri.scheme, uri.authority) = (Some(self.scheme.clone()), Some(self.authority.clone()));
-        let malformed = |error: http::uri::InvalidUriParts| Error::Malformed { message: error.to_string() };
+        let malformed = |error: http::uri::InvalidUriParts| Error::malformed(error.to_string());
         *sent.uri_mut() = Uri::from_parts(uri).map_err(malformed).map_err(Failure::NotConnected)?;
         Ok(sent)
     }
@@ -291,7 +288,6 @@ impl Drop for Doubt<'_> {
     }
 }
 
-/// The body of a request.
 enum Sent {
     /// gRPC clients do not announce the length.
     Whole { body: Encoded, has_length: bool },

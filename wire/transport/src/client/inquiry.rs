@@ -4,8 +4,8 @@
 
 use std::io;
 
-use bytes::Bytes;
-use http::{HeaderValue, Request, header};
+use bytes::{Buf, Bytes, BytesMut};
+use http::{Request, header};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -40,19 +40,23 @@ pub struct Hearing {
     _driver: AbortOnDropHandle<()>,
 }
 
+/// The lines of a response, each of limited length. Empty lines are skipped.
+#[derive(Debug)]
+pub struct Lines {
+    hearing: Hearing,
+    longest: usize,
+    rest: BytesMut,
+    /// Length of the prefix that contains no end of a line.
+    searched: usize,
+}
+
 impl Inquiry<'_> {
     /// Sends the request, and waits for the head of the response. Must be called within a tokio runtime.
     pub async fn ask(&self, pipe: Box<dyn Pipe>) -> io::Result<Hearing> {
         let mut request = Request::get(self.path).header(header::HOST, self.authority);
         request = request.header(header::ACCEPT, "application/json");
         if let Some(token) = self.token {
-            let mut value = HeaderValue::from_str(&token.bearer()).map_err(|_| {
-                io::Error::new(
-                    io::ErrorKind::InvalidInput,
-                    "the token has characters that a header cannot contain",
-                )
-            })?;
-            value.set_sensitive(true);
+            let value = token.header().map_err(|wrong| io::Error::new(io::ErrorKind::InvalidInput, wrong))?;
             request = request.header(header::AUTHORIZATION, value);
         }
         let request = request.body(Empty::<Bytes>::new()).map_err(io::Error::other)?;
@@ -84,54 +88,80 @@ impl Hearing {
     }
 }
 
+impl Lines {
+    /// The remaining lines of a response.
+    pub fn of(hearing: Hearing, longest: usize) -> Self {
+        Self { hearing, longest, rest: BytesMut::new(), searched: 0 }
+    }
+
+    /// The next line; `None` after the regular end. A line that is too long is `InvalidData`. Cancel safe: may be
+    /// dropped and called again.
+    pub async fn next(&mut self) -> io::Result<Option<Bytes>> {
+        loop {
+            if let Some(end) = self.rest[self.searched..].iter().position(|byte| *byte == b'\n') {
+                let line = self.rest.split_to(self.searched + end).freeze();
+                self.rest.advance(1);
+                self.searched = 0;
+                if line.is_empty() {
+                    continue;
+                }
+                return Ok(Some(line));
+            }
+            self.searched = self.rest.len();
+            if self.rest.len() > self.longest {
+                let reason = format!("a line has more than {} bytes", self.longest);
+                return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+            }
+            match self.hearing.chunk().await? {
+                Some(chunk) => self.rest.extend_from_slice(&chunk),
+                None if self.rest.is_empty() => return Ok(None),
+                None => {
+                    let reason = "the response ended within a line";
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason));
+                }
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
 
-    /// Sends a request to a server that answers with these bytes and then closes the connection. Returns the request
-    /// and the result.
-    async fn asked(answer: &'static [u8]) -> (String, io::Result<Vec<u8>>) {
-        let (ours, theirs) = tokio::io::duplex(1024);
-        let server = tokio::spawn(serve(theirs, answer));
-        let token = Token::new("secret");
-        let inquiry = Inquiry { authority: "api:443", path: "/apis?watch=1", token: Some(&token) };
-        let read = async {
-            let mut hearing = inquiry.ask(Box::new(ours)).await?;
-            assert_eq!(hearing.status(), 200);
-            let mut body = Vec::new();
-            while let Some(chunk) = hearing.chunk().await? {
-                body.extend_from_slice(&chunk);
-            }
-            Ok(body)
-        };
-        let read = read.await;
-        (server.await.unwrap(), read)
-    }
-
-    async fn serve(mut pipe: DuplexStream, answer: &'static [u8]) -> String {
-        let mut request = Vec::new();
-        while !request.ends_with(b"\r\n\r\n") {
-            request.push(pipe.read_u8().await.unwrap());
-        }
-        pipe.write_all(answer).await.unwrap();
-        String::from_utf8(request).unwrap().to_lowercase()
-    }
-
     #[tokio::test]
     async fn response_is_read_as_it_arrives_and_a_cut_is_an_error() {
-        let whole = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n";
-        let (request, read) = asked(whole).await;
-        assert_eq!(read.unwrap(), b"abc");
-        assert!(request.starts_with("get /apis?watch=1 http/1.1\r\n"), "{request}");
-        for header in
-            ["host: api:443\r\n", "authorization: bearer secret\r\n", "accept: application/json\r\n"]
-        {
-            assert!(request.contains(header), "{header} is missing in {request}");
+        const HEAD: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n";
+        let token = Token::new("secret");
+        for (rest, expected) in [("1\r\nc\r\n0\r\n\r\n", Some("abc")), ("", None)] {
+            let (ours, mut theirs) = tokio::io::duplex(1024);
+            let server = tokio::spawn(async move {
+                let mut request = Vec::new();
+                while !request.ends_with(b"\r\n\r\n") {
+                    request.push(theirs.read_u8().await.unwrap());
+                }
+                theirs.write_all(format!("{HEAD}{rest}").as_bytes()).await.unwrap();
+                String::from_utf8(request).unwrap().to_lowercase()
+            });
+            let inquiry = Inquiry { authority: "api:443", path: "/apis?watch=1", token: Some(&token) };
+            let mut hearing = inquiry.ask(Box::new(ours)).await.unwrap();
+            assert_eq!(hearing.status(), 200);
+            let mut body = Vec::new();
+            let end = loop {
+                match hearing.chunk().await {
+                    Ok(Some(chunk)) => body.extend_from_slice(&chunk),
+                    end => break end,
+                }
+            };
+            assert_eq!(end.ok().map(|_| body), expected.map(|body| body.as_bytes().to_vec()));
+            let request = server.await.unwrap();
+            assert!(request.starts_with("get /apis?watch=1 http/1.1\r\n"), "{request}");
+            for header in
+                ["host: api:443\r\n", "authorization: bearer secret\r\n", "accept: application/json"]
+            {
+                assert!(request.contains(header), "{header} is missing in {request}");
+            }
         }
-        let severed = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n";
-        let (_, read) = asked(severed).await;
-        assert!(read.is_err(), "{read:?}");
     }
 }

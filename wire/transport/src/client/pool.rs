@@ -9,7 +9,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::HOST;
@@ -56,7 +55,6 @@ enum Lines {
     Http2(Box<Http2>),
 }
 
-/// The body of a request.
 #[derive(Clone)]
 pub(super) enum Payload {
     Whole(Encoded),
@@ -64,18 +62,13 @@ pub(super) enum Payload {
     Streamed(Arc<RequestStream>),
 }
 
-/// The reason why a request has no answer.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// There is no connection.
     NotConnected(Error),
-    /// The request was not sent.
     Unsent(String),
     /// No byte of a response arrived.
     NoAnswer(String),
-    /// The response ended early.
     Broken(String),
-    /// The response exceeds the limit.
     TooLarge,
 }
 
@@ -89,7 +82,6 @@ impl Failure {
         }
     }
 
-    /// The failure for people.
     pub(super) fn message(self) -> String {
         match self {
             Self::NotConnected(Error::Transport { message, .. }) => message,
@@ -113,7 +105,8 @@ enum Line {
 impl Pool {
     /// Connections of HTTP/1.1, each with one request at a time.
     pub(super) fn http1(dialer: Dialer, config: &Config) -> Result<Self, Error> {
-        let host = header(dialer.authority())?;
+        let message = "the host has characters that a header cannot contain";
+        let host = HeaderValue::from_str(dialer.authority()).map_err(|_| Error::malformed(message))?;
         let lines = Lines::Http1 { host, idle: Mutex::default() };
         Ok(Self::new(dialer, lines, config.max_connections.get() as usize))
     }
@@ -147,10 +140,11 @@ impl Pool {
     /// A place for a request.
     pub(super) fn permit(&self) -> Result<Permit, Error> {
         let (most, peer) = (self.0.most, self.dialer().peer());
-        self.0.permits.clone().try_acquire_owned().map_err(|_| {
-            let message = format!("{most} requests are in progress at {peer}, its limit");
-            Error::Overloaded { message, retry_after: Duration::from_secs(1) }
-        })
+        self.0
+            .permits
+            .clone()
+            .try_acquire_owned()
+            .map_err(|_| Error::overloaded(format!("{most} requests are in progress at {peer}, its limit")))
     }
 
     /// A place outside of the limit on predictions: waits for requests of the same kind only.
@@ -363,14 +357,14 @@ impl Answer {
 
 /// The beginning of a body. A single piece is not copied.
 #[derive(Default)]
-pub(super) struct Begun {
+pub(crate) struct Begun {
     first: Bytes,
     whole: BytesMut,
 }
 
 impl Begun {
     /// Adds a piece of a body of which at least so many bytes are `expected`.
-    pub(super) fn add(&mut self, bytes: Bytes, expected: usize) {
+    pub(crate) fn add(&mut self, bytes: Bytes, expected: usize) {
         if self.first.is_empty() && self.whole.is_empty() {
             self.first = bytes;
             return;
@@ -382,11 +376,11 @@ impl Begun {
         self.whole.extend_from_slice(&bytes);
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         if self.whole.is_empty() { &self.first } else { &self.whole }
     }
 
-    pub(super) fn freeze(self) -> Bytes {
+    pub(crate) fn freeze(self) -> Bytes {
         if self.whole.is_empty() { self.first } else { self.whole.freeze() }
     }
 }
@@ -398,18 +392,6 @@ pub(super) fn with_body<B>(request: &Request<Payload>, body: B) -> Request<B> {
     *other.uri_mut() = request.uri().clone();
     *other.headers_mut() = request.headers().clone();
     other
-}
-
-/// The header `authorization` of requests to a server.
-pub(super) fn authorization(config: &Config) -> Result<Option<HeaderValue>, Error> {
-    let mut value = config.token.as_ref().map(|token| header(&token.bearer())).transpose()?;
-    value.iter_mut().for_each(|value| value.set_sensitive(true));
-    Ok(value)
-}
-
-fn header(text: &str) -> Result<HeaderValue, Error> {
-    let message = "the host or token has characters that a header cannot contain";
-    HeaderValue::from_str(text).map_err(|_| Error::Malformed { message: message.into() })
 }
 
 /// hyper's text, with the cause and the remedy.

@@ -3,22 +3,19 @@
 //! A response is not limited in size, because nothing of it is kept here.
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, header};
+use http::{Method, header};
 use parm_protocol::Error;
 use parm_protocol::rest::Encoded;
 
 use super::dial::Dialer;
-use super::pool::{Answer, Payload, Pool, authorization};
-use super::{Config, Endpoint, Scheme};
+use super::endpoint::Scheme;
+use super::http::JSON;
+use super::pool::{Answer, Pool};
+use super::requests::{Requests, built};
+use super::{Config, Endpoint};
 
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
-
-/// Sends POST requests with JSON bodies to one server. Cheap to clone.
-#[derive(Clone)]
-pub struct Posts {
-    pool: Pool,
-    authorization: Option<HeaderValue>,
-}
+/// Sends POST requests with JSON bodies to one server.
+pub struct Posts(Requests);
 
 /// A response whose body may still be arriving. Dropping it before its end closes the connection.
 pub struct Arriving {
@@ -33,29 +30,22 @@ impl Posts {
             let message = format!("'{endpoint}' is not an HTTP server: use http://, https:// or unix:");
             return Err(Error::Malformed { message });
         }
-        let pool = Pool::http1(Dialer::new(endpoint, config)?, config)?;
-        Ok(Self { pool, authorization: authorization(config)? })
+        Ok(Self(Requests::new(Pool::http1(Dialer::new(endpoint, config)?, config)?, config)?))
     }
 
     /// Sends a request and waits for the head of its response.
     pub async fn post(&self, path: &str, body: Bytes) -> Result<Arriving, Error> {
-        let permit = self.pool.permit()?;
-        let mut request = Request::post(path).header(header::CONTENT_TYPE, JSON);
-        if let Some(value) = &self.authorization {
-            request = request.header(header::AUTHORIZATION, value);
-        }
-        let malformed = |error: http::Error| Error::Malformed { message: error.to_string() };
-        let request = request.body(Payload::Whole(Encoded::from(body))).map_err(malformed)?;
-        let response = self.pool.send(&request, true, permit).await;
-        let (head, answer) =
-            response.map_err(|failure| failure.at(self.pool.dialer(), usize::MAX))?.into_parts();
+        let permit = self.0.pool.permit()?;
+        let request = self.0.request(Method::POST, path).header(header::CONTENT_TYPE, JSON);
+        let response = self.0.pool.send(&built(request, Encoded::from(body))?, true, permit).await;
+        let (head, answer) = response.map_err(|failure| self.0.error(failure))?.into_parts();
         Ok(Arriving { status: head.status.as_u16(), answer })
     }
 
     /// Returns how many requests were sent twice, because their kept connection ended without an answer. A server may have run
     /// both.
     pub fn repeated(&self) -> u64 {
-        self.pool.repeated()
+        self.0.pool.repeated()
     }
 }
 
@@ -81,19 +71,11 @@ impl Arriving {
 mod tests {
     use std::num::NonZeroU32;
 
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::{TcpListener, TcpStream};
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
 
     use super::*;
-
-    /// Reads a request without caring about its body, which is `{}`.
-    async fn hear(stream: &mut TcpStream) -> String {
-        let mut heard = Vec::new();
-        while !heard.ends_with(b"{}") {
-            assert!(stream.read_buf(&mut heard).await.unwrap() > 0);
-        }
-        String::from_utf8(heard).unwrap().to_lowercase()
-    }
+    use crate::testing::{answer, hear, serve_at};
 
     async fn listen() -> (TcpListener, Posts) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -106,7 +88,7 @@ mod tests {
         (listener, Posts::new(&endpoint, &config).unwrap())
     }
 
-    const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+    const BEGUN: &[u8] = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n";
 
     #[tokio::test]
     async fn chunks_arrive_before_the_response_ends() {
@@ -114,8 +96,8 @@ mod tests {
         let (continued, wait) = tokio::sync::oneshot::channel::<()>();
         let server = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let heard = hear(&mut stream).await;
-            stream.write_all(&[HEAD, b"2\r\nab\r\n"].concat()).await.unwrap();
+            let heard = hear(&mut stream).await.unwrap();
+            stream.write_all(BEGUN).await.unwrap();
             wait.await.unwrap();
             stream.write_all(b"1\r\nc\r\n0\r\n\r\n").await.unwrap();
             // The same connection gets the next request.
@@ -134,9 +116,9 @@ mod tests {
         let mut second = posts.post("/", Bytes::from_static(b"{}")).await.unwrap();
         assert_eq!((second.status(), second.chunk().await.unwrap()), (503, None));
         let heard = server.await.unwrap();
-        assert!(heard.starts_with("post /v1/chat/completions http/1.1\r\n"), "{heard}");
+        assert!(heard.starts_with("POST /v1/chat/completions HTTP/1.1\r\n"), "{heard}");
         for header in
-            ["authorization: bearer hush\r\n", "content-type: application/json\r\n", "content-length: 2"]
+            ["authorization: Bearer hush\r\n", "content-type: application/json\r\n", "content-length: 2"]
         {
             assert!(heard.contains(header), "{header} is missing in {heard}");
         }
@@ -149,7 +131,7 @@ mod tests {
             for _ in 0..2 {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 hear(&mut stream).await;
-                stream.write_all(&[HEAD, b"2\r\nab\r\n"].concat()).await.unwrap();
+                stream.write_all(BEGUN).await.unwrap();
             }
         });
         let mut cut = posts.post("/", Bytes::from_static(b"{}")).await.unwrap();
@@ -163,17 +145,9 @@ mod tests {
     #[tokio::test]
     async fn request_that_is_sent_twice_is_counted() {
         let (listener, posts) = listen().await;
-        tokio::spawn(async move {
-            for answers in [1, 2] {
-                let (mut stream, _) = listener.accept().await.unwrap();
-                for _ in 0..answers {
-                    hear(&mut stream).await;
-                    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
-                }
-                // The server reads another request, which may have had its effect, and ends.
-                hear(&mut stream).await;
-            }
-        });
+        // The server reads another request, which may have had its effect, and ends.
+        let answer = || answer("200 OK", "");
+        tokio::spawn(serve_at(listener, vec![vec![answer(), String::new()], vec![answer(), answer()]]));
         let mut counts = Vec::new();
         for _ in 0..3 {
             let mut answer = posts.post("/", Bytes::from_static(b"{}")).await.unwrap();

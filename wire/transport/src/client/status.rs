@@ -58,7 +58,6 @@ pub(super) fn unreadable(peer: &str, error: &Error) -> Error {
     Error::Remote { code: Code::Internal, message: format!("{peer}: unreadable answer: {error}") }
 }
 
-/// The error of a gRPC status.
 pub(super) fn from_grpc(status: &tonic::Status) -> Error {
     use tonic::Code as Grpc;
     let code = match status.code() {
@@ -90,30 +89,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statuses_keep_their_class() {
-        let cases = [
-            (400, Code::InvalidArgument),
-            (401, Code::Unauthenticated),
-            (403, Code::PermissionDenied),
-            (404, Code::NotFound),
-            (405, Code::Unimplemented),
-            (413, Code::TooLarge),
-            (422, Code::InvalidArgument),
-            (429, Code::TooManyRequests),
-            (500, Code::Internal),
-            (502, Code::Unavailable),
-            (503, Code::Unavailable),
-            (504, Code::DeadlineExceeded),
-        ];
-        for (status, code) in cases {
-            let error = from_http(StatusCode::from_u16(status).unwrap(), false, br#"{"error":"why"}"#, "");
-            assert_eq!(error, Error::Remote { code, message: "why".into() }, "{status}");
-        }
-        let shed = from_http(StatusCode::SERVICE_UNAVAILABLE, true, br#"{"error":"why"}"#, "");
-        assert_eq!(shed.code(), Code::Overloaded);
-    }
-
-    #[test]
     fn long_message_of_a_server_is_cut() {
         let long = "x".repeat(1 << 20);
         let body = serde_json::json!({ "error": long }).to_string();
@@ -125,12 +100,5 @@ mod tests {
         ] {
             assert!(error.to_string().len() < 3000, "{} bytes", error.to_string().len());
         }
-    }
-
-    #[test]
-    fn unknown_path_differs_from_unknown_model() {
-        let error = from_http(StatusCode::NOT_FOUND, false, br#"{"detail":"Not Found"}"#, "GET /v2");
-        assert_eq!(error.code(), Code::Unimplemented);
-        assert_eq!(error.to_string(), "this server does not support GET /v2: it answered 404");
     }
 }

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use parm_grants::Order;
@@ -14,18 +13,17 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::codec::{self, Envelope};
-use super::frame::Frame;
-use super::header::Kind;
-use super::keepalive::{self, Heard};
-use super::reader::{Incoming, Reader};
+use super::frame::{self, Frame, Kind};
+use super::reader::{Heard, Incoming, Reader, keep_alive};
 use super::writer::{Refused, Urgency, Writer};
-use super::{Config, Negotiated, Socket, grants};
+use super::{Config, Negotiated, Socket};
+use crate::client::by_deadline;
 
 /// With more requests in progress than this, frames are sent in batches instead of at once.
 const DIRECT: usize = 2;
 
 /// A negotiated connection. Dropping the last handle closes it.
-pub struct Connection {
+pub(crate) struct Connection {
     link: Arc<Link>,
     task: tokio::task::AbortHandle,
 }
@@ -52,7 +50,6 @@ struct Calls {
     unsent: usize,
     /// The server accepts no more requests here.
     draining: bool,
-    /// Why the connection ended.
     ended: Option<Error>,
 }
 
@@ -63,19 +60,9 @@ struct Waiting {
 
 impl Connection {
     /// Takes over a stream after the negotiation of frames. `already_read` arrived with the negotiation, which also
-    /// announced the server's `limits`. Must be called within a tokio runtime.
-    pub fn new(
-        peer: String,
-        socket: Socket,
-        already_read: &[u8],
-        limits: Negotiated,
-        config: &Config,
-    ) -> Self {
-        Self::watched(peer, socket, already_read, limits, config, None)
-    }
-
-    /// The same with a receiver of what the server says about grants, in the connection's task: it may say something at once.
-    pub(crate) fn watched(
+    /// announced the server's `limits`. The watcher receives what the server says about grants, in the connection's task: it may say
+    /// something at once. Must be called within a tokio runtime.
+    pub(crate) fn new(
         peer: String,
         socket: Socket,
         already_read: &[u8],
@@ -102,29 +89,27 @@ impl Connection {
     pub(crate) fn tell(&self, order: Order) {
         if self.link.limits.grants {
             // A server that reads so little that this is refused gets no requests either.
-            let _ = self.link.writer.offer(grants::order(order), Urgency::Now);
+            let _ = self.link.writer.offer(frame::order(order), Urgency::Now);
         }
     }
 
-    /// Whether new requests may be sent here.
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         let calls = self.link.calls.lock();
         calls.ended.is_none() && !calls.draining
     }
 
-    /// Requests in progress.
-    pub fn in_flight(&self) -> usize {
-        self.link.calls.lock().waiting.len()
-    }
-
     /// Takes a slot for a request. Fails if the connection ended or the server drains: nothing was sent then, so
     /// another connection may be tried.
-    pub fn begin(&self) -> Result<Call<'_>, Error> {
+    pub(crate) fn begin(&self) -> Result<Call<'_>, Error> {
         self.link.begin()
     }
 
     /// Sends a request and waits for its answer. Dropping the future cancels the request at the server.
-    pub async fn infer(&self, request: &InferRequest, context: &CallContext) -> Result<InferResponse, Error> {
+    pub(crate) async fn infer(
+        &self,
+        request: &InferRequest,
+        context: &CallContext,
+    ) -> Result<InferResponse, Error> {
         self.begin()?.infer(request, context).await
     }
 }
@@ -137,12 +122,12 @@ impl Drop for Connection {
 }
 
 /// A slot for one request. Dropping it forgets the request, and cancels it at the server if it is still running.
-pub struct Call<'a> {
+pub(crate) struct Call<'a> {
     link: &'a Link,
     id: u64,
     urgency: Urgency,
     stage: Stage,
-    answer: Option<oneshot::Receiver<Result<Incoming, Error>>>,
+    answer: oneshot::Receiver<Result<Incoming, Error>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -154,35 +139,28 @@ enum Stage {
 
 impl Call<'_> {
     /// Sends the request and waits for its answer. Dropping the future cancels the request at the server.
-    pub async fn infer(
+    pub(crate) async fn infer(
+        self,
+        request: &InferRequest,
+        context: &CallContext,
+    ) -> Result<InferResponse, Error> {
+        by_deadline(context.deadline, self.exchange(request, context)).await
+    }
+
+    async fn exchange(
         mut self,
         request: &InferRequest,
         context: &CallContext,
     ) -> Result<InferResponse, Error> {
         let link = self.link;
-        let started = Instant::now();
-        let deadline = context.deadline;
-        let remaining = deadline.map(|deadline| deadline.saturating_duration_since(started));
-        if remaining == Some(Duration::ZERO) {
-            return Err(Error::DeadlineExceeded { waited: Duration::ZERO });
-        }
+        let remaining = context.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let share = context.share.clone().filter(|_| link.limits.shares);
         let envelope = Envelope { remaining, traceparent: context.traceparent.clone(), share };
         let frame = codec::encode_request(self.id, request, &envelope, link.limits.max_body_bytes as usize)?;
         link.writer.offer(frame, self.urgency).map_err(|refused| link.refusal(refused))?;
         self.stage = Stage::Sent;
         link.count_sent();
-
-        let answer =
-            self.answer.take().map(|answer| async { answer.await.unwrap_or_else(|_| Err(link.gone())) });
-        let answer = answer.ok_or_else(|| link.gone())?;
-        let incoming = match deadline {
-            None => answer.await,
-            Some(deadline) => match tokio::time::timeout_at(deadline, answer).await {
-                Ok(answer) => answer,
-                Err(_) => return Err(Error::DeadlineExceeded { waited: started.elapsed() }),
-            },
-        };
+        let incoming = (&mut self.answer).await.unwrap_or_else(|_| Err(link.gone()));
         self.stage = Stage::Answered;
         let incoming = incoming?;
         let decoded = match incoming.header.kind {
@@ -223,7 +201,7 @@ impl Link {
         }
         let in_flight = calls.waiting.len();
         if in_flight >= self.limits.max_in_flight as usize {
-            return Err(overloaded(format!(
+            return Err(Error::overloaded(format!(
                 "{in_flight} requests are in progress at {}, its limit",
                 self.peer
             )));
@@ -235,7 +213,7 @@ impl Link {
         let place = calls.waiting.insert(Waiting { sequence, answer: sender });
         let id = u64::from(sequence) << 32 | place as u64;
         let urgency = if in_flight < DIRECT { Urgency::Now } else { Urgency::Together };
-        Ok(Call { link: self, id, urgency, stage: Stage::Unsent, answer: Some(receiver) })
+        Ok(Call { link: self, id, urgency, stage: Stage::Unsent, answer: receiver })
     }
 
     /// Counts down the calls that have begun and are not sent. The last one answers a draining server's goodbye.
@@ -299,7 +277,7 @@ impl Link {
                 Kind::Pong => {}
                 Kind::GoAway => self.drain(),
                 Kind::Granted | Kind::Recalled | Kind::Shared => {
-                    let told = grants::read_told(&incoming.header);
+                    let told = frame::read_told(&incoming.header);
                     told.into_iter().for_each(|told| self.news(News::Told(told)));
                 }
                 Kind::Request | Kind::Cancel | Kind::Ask | Kind::Return => {
@@ -312,7 +290,9 @@ impl Link {
 
     fn refusal(&self, refused: Refused) -> Error {
         match refused {
-            Refused::Full => overloaded(format!("too many bytes are waiting to be sent to {}", self.peer)),
+            Refused::Full => {
+                Error::overloaded(format!("too many bytes are waiting to be sent to {}", self.peer))
+            }
             Refused::Closed => self.gone(),
         }
     }
@@ -338,7 +318,7 @@ async fn run(link: Arc<Link>, mut reader: Reader, heard: Arc<Heard>, config: Con
             Ok(()) => "closed".to_owned(),
             Err(error) => error.to_string(),
         },
-        () = keepalive::watch(&heard, &link.writer, &config) => {
+        () = keep_alive(&heard, &link.writer, &config) => {
             format!("no sign of life in {:?} after a ping", config.ping_timeout)
         }
     };
@@ -354,8 +334,4 @@ async fn run(link: Arc<Link>, mut reader: Reader, heard: Arc<Heard>, config: Con
     for (_, waiting) in orphans {
         let _ = waiting.answer.send(Err(error.clone()));
     }
-}
-
-fn overloaded(message: String) -> Error {
-    Error::Overloaded { message, retry_after: Duration::from_secs(1) }
 }

@@ -18,10 +18,6 @@ mod codec;
 mod config;
 mod connection;
 mod frame;
-mod grants;
-mod header;
-mod keepalive;
-mod negotiation;
 mod reader;
 mod serving;
 mod socket;
@@ -32,8 +28,8 @@ mod writer;
 
 #[doc(hidden)]
 pub use codec::survives;
-pub use config::{Config, Limits};
-pub use connection::{Call, Connection};
-pub use negotiation::{EXTENSION, GRANTS, Negotiated, PATH, PROTOCOL, offers_grants};
-pub use serving::serve;
+pub use config::Config;
+pub(crate) use config::{EXTENSION, GRANTS, Limits, Negotiated, PATH, PROTOCOL, offers_grants};
+pub(crate) use connection::Connection;
+pub(crate) use serving::serve;
 pub use socket::Socket;

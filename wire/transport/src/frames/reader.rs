@@ -1,9 +1,14 @@
 //! Incoming frames.
 //!
 //! One buffer receives many small frames or one large one, and bodies are slices of it, so tensors are not copied.
+//!
+//! A peer may be connected but silent: stopped, hung, or behind a broken network. Every received byte counts as a sign of life, not
+//! only a whole frame: one of 48 MB takes ten seconds over a slow link. A large outgoing frame precedes the ping, so the peer's
+//! timeout starts when the ping was sent. Until then the peer must keep reading.
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -11,9 +16,9 @@ use parm_protocol::Error;
 use tokio::time::Instant;
 
 use super::Config;
-use super::header::{self, Header, Kind};
-use super::keepalive::Heard;
+use super::frame::{Frame, Header, Kind, LENGTH};
 use super::socket::ReadHalf;
+use super::writer::{Urgency, Writer};
 use crate::budget::{Budget, Share};
 
 /// Size of a read; a chunk lives until the last tensor in it is dropped.
@@ -22,7 +27,6 @@ const CHUNK: usize = 64 << 10;
 /// With less room than this a new chunk is allocated, instead of many small reads at the end of the old one.
 const LEAST_ROOM: usize = 8 << 10;
 
-/// A frame that arrived.
 #[derive(Debug)]
 pub(super) struct Incoming {
     pub(super) header: Header,
@@ -67,7 +71,7 @@ impl Reader {
         loop {
             let missing = match self.peek()? {
                 Some(header) => {
-                    let whole = header::LENGTH + header.body as usize;
+                    let whole = LENGTH + header.body as usize;
                     // Other frames are small and handled at once. A lost order would make the client wait.
                     let charged = header.kind == Kind::Request || whole > LEAST_ROOM;
                     if charged && let Err(refusal) = self.count(whole) {
@@ -76,13 +80,13 @@ impl Reader {
                     }
                     if self.buffer.len() >= whole {
                         self.due = None;
-                        let body = self.buffer.split_to(whole).freeze().slice(header::LENGTH..);
+                        let body = self.buffer.split_to(whole).freeze().slice(LENGTH..);
                         return Ok(Some(Incoming { header, body, share: Ok(self.share.take()) }));
                     }
                     self.due.get_or_insert_with(|| Instant::now() + self.timeout);
                     whole - self.buffer.len()
                 }
-                None => header::LENGTH - self.buffer.len(),
+                None => LENGTH - self.buffer.len(),
             };
             self.make_room(missing);
             if self.read().await? == 0 {
@@ -116,7 +120,6 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads so many bytes and drops them.
     async fn pass_over(&mut self, mut missing: usize) -> io::Result<()> {
         self.due.get_or_insert_with(|| Instant::now() + self.timeout);
         loop {
@@ -151,6 +154,45 @@ impl Reader {
     fn make_room(&mut self, missing: usize) {
         if self.buffer.capacity() - self.buffer.len() < missing.max(LEAST_ROOM) {
             self.buffer.reserve(missing.max(CHUNK - self.buffer.len().min(CHUNK)));
+        }
+    }
+}
+
+/// Counts what arrives from the peer.
+#[derive(Debug, Default)]
+pub(super) struct Heard(AtomicU64);
+
+impl Heard {
+    pub(super) fn note(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Returns when the peer did not respond to a ping in time.
+pub(super) async fn keep_alive(heard: &Heard, writer: &Writer, config: &Config) {
+    loop {
+        let before = heard.count();
+        tokio::time::sleep(config.ping_interval).await;
+        if heard.count() != before {
+            continue;
+        }
+        if writer.send(Frame::bare(Kind::Ping, 0), Urgency::Now).is_err() {
+            return;
+        }
+        let asked = writer.accepted();
+        loop {
+            let written = writer.written();
+            tokio::time::sleep(config.ping_timeout).await;
+            if heard.count() != before {
+                break;
+            }
+            if written >= asked || writer.written() == written {
+                return;
+            }
         }
     }
 }

@@ -20,23 +20,20 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::codec;
-use super::frame::Frame;
-use super::header::Kind;
-use super::keepalive::{self, Heard};
-use super::reader::{Incoming, Reader};
+use super::frame::{self, Frame, Kind};
+use super::reader::{Heard, Incoming, Reader, keep_alive};
 use super::writer::{Urgency, Writer};
-use super::{Limits, Socket, grants};
-use crate::budget::Share;
+use super::{Limits, Socket, codec};
+use crate::budget::{Share, Unread};
 use crate::keys::{Access, Caller};
-use crate::unread::Unread;
+use crate::listening::after;
 
 /// With more requests in progress than this, answers are sent in batches instead of at once.
 const DIRECT: usize = 2;
 
 /// Serves one negotiated connection until the peer closes it, it fails, or `drain` is cancelled and every accepted
 /// request is answered. Dropping the future drops every request in progress.
-pub async fn serve<S: InferenceService>(
+pub(crate) async fn serve<S: InferenceService>(
     socket: Socket,
     already_read: &[u8],
     service: Arc<S>,
@@ -70,7 +67,7 @@ pub async fn serve<S: InferenceService>(
         biased;
         read = serving.read(&mut reader) => read?,
         written = end.0.writer.run() => written?,
-        () = keepalive::watch(&heard, &end.0.writer, config) => {
+        () = keep_alive(&heard, &end.0.writer, config) => {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the client gave no sign of life after a ping"));
         }
         () = end.0.unread.overdue(config.answer_timeout) => {
@@ -89,7 +86,6 @@ struct Serving<S> {
     limit: usize,
     max_body: usize,
     calls: Mutex<Underway>,
-    /// Answers that the client has not read yet.
     unread: Arc<Unread>,
     /// The client announced that it sends no more requests.
     peer_is_done: Notify,
@@ -103,7 +99,6 @@ struct Serving<S> {
     party: OnceLock<Party>,
 }
 
-/// A frontend that needs grants.
 struct Party {
     giver: Arc<dyn Giver>,
     frontend: Frontend,
@@ -117,21 +112,19 @@ impl<S: InferenceService> Mailbox for Post<S> {
         if let Some(serving) = self.0.upgrade() {
             let urgency = if at_once { Urgency::Now } else { Urgency::Together };
             // A client that does not read cannot use it: a grant is void then.
-            let _ = serving.writer.offer(grants::told(told), urgency);
+            let _ = serving.writer.offer(frame::told(told), urgency);
         }
     }
 }
 
 #[derive(Default)]
 struct Underway {
-    /// Requests in progress.
     running: HashMap<u64, OneUnderway>,
     /// Requests that have begun since the connection was made.
     begun: u64,
     closed: bool,
 }
 
-/// A request in progress.
 struct OneUnderway {
     /// Tells the request from a cancelled one with the same id, whose task may not have ended yet.
     serial: u64,
@@ -172,7 +165,7 @@ impl<S: InferenceService> Serving<S> {
                 }
                 Kind::Request => self.start(incoming).await,
                 Kind::Ask | Kind::Return => {
-                    let order = self.party.get().zip(grants::read_order(&incoming.header));
+                    let order = self.party.get().zip(frame::read_order(&incoming.header));
                     order.into_iter().for_each(|(party, order)| party.giver.hears(party.frontend, order));
                 }
                 Kind::Cancel => {
@@ -269,15 +262,12 @@ impl<S: InferenceService> Serving<S> {
         let mut calls = self.calls.lock();
         let running = calls.running.len();
         if running >= self.limit {
-            let message = format!(
+            return Err(Error::overloaded(format!(
                 "{running} requests are in progress on this connection, its limit: send fewer at a time"
-            );
-            return Err(Error::Overloaded { message, retry_after: Duration::from_secs(1) });
+            )));
         }
         if calls.running.contains_key(&id) {
-            return Err(Error::Malformed {
-                message: format!("request {id} is in progress already: use a new id"),
-            });
+            return Err(Error::malformed(format!("request {id} is in progress already: use a new id")));
         }
         calls.begun += 1;
         let serial = calls.begun;
@@ -334,16 +324,10 @@ impl<S: InferenceService> Serving<S> {
     /// A client that does not say goodbye within `patience`, which is longer than any pause of its process, is foreign
     /// or ignores it on purpose. Its further requests are rejected, so that the connection ends with those in progress.
     async fn drained(&self, drain: CancellationToken, age: Option<Duration>, patience: Duration) {
-        let old = async {
-            match age {
-                Some(age) => tokio::time::sleep(age).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             () = drain.cancelled() => {}
             () = self.stale.notified() => {}
-            () = old => {}
+            () = after(age) => {}
         }
         let _ = self.writer.send(Frame::bare(Kind::GoAway, 0), Urgency::Now);
         if tokio::time::timeout(patience, self.peer_is_done.notified()).await.is_err() {

@@ -16,6 +16,17 @@ use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
 use crate::tls::{Session, Stream};
 
+/// The same for each kind of stream.
+macro_rules! each {
+    ($kind:ident, $this:expr, $stream:ident => $result:expr) => {
+        match $this {
+            $kind::Tcp($stream) => $result,
+            $kind::Unix($stream) => $result,
+            $kind::Tls($stream) => $result,
+        }
+    };
+}
+
 /// A connected stream.
 #[derive(Debug)]
 pub enum Socket {
@@ -50,7 +61,6 @@ impl Socket {
         Some(address.ip().to_canonical())
     }
 
-    /// Whether it is TLS.
     pub(crate) fn is_secured(&self) -> bool {
         matches!(self, Socket::Tls(_))
     }
@@ -108,37 +118,21 @@ impl AsyncRead for Socket {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Socket::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Socket::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Socket::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
-        }
+        each!(Socket, self.get_mut(), stream => Pin::new(stream).poll_read(cx, buffer))
     }
 }
 
 impl AsyncWrite for Socket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Socket::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Socket::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Socket::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
-        }
+        each!(Socket, self.get_mut(), stream => Pin::new(stream).poll_write(cx, bytes))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Socket::Tcp(stream) => Pin::new(stream).poll_flush(cx),
-            Socket::Unix(stream) => Pin::new(stream).poll_flush(cx),
-            Socket::Tls(stream) => Pin::new(stream).poll_flush(cx),
-        }
+        each!(Socket, self.get_mut(), stream => Pin::new(stream).poll_flush(cx))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Socket::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            Socket::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
-            Socket::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
+        each!(Socket, self.get_mut(), stream => Pin::new(stream).poll_shutdown(cx))
     }
 
     fn poll_write_vectored(
@@ -146,11 +140,7 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Socket::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-            Socket::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-            Socket::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-        }
+        each!(Socket, self.get_mut(), stream => Pin::new(stream).poll_write_vectored(cx, slices))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -200,11 +190,7 @@ impl WriteHalf {
     }
 
     pub(super) async fn writable(&self) -> io::Result<()> {
-        match self {
-            WriteHalf::Tcp(half) => half.writable().await,
-            WriteHalf::Unix(half) => half.writable().await,
-            WriteHalf::Tls(session) => session.writable().await,
-        }
+        each!(WriteHalf, self, half => half.writable().await)
     }
 
     /// Closes both directions now, even if another half is still held.

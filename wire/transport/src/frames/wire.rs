@@ -98,7 +98,7 @@ impl<'a> Cursor<'a> {
                 return Ok(number);
             }
         }
-        Err(malformed("a number in the frame has more than 64 bits"))
+        Err(Error::malformed("a number in the frame has more than 64 bits"))
     }
 
     /// A count of items that follow, each of at least one byte.
@@ -106,12 +106,13 @@ impl<'a> Cursor<'a> {
         let count = self.number()?;
         match usize::try_from(count) {
             Ok(count) if count <= self.rest.len() => Ok(count),
-            _ => Err(malformed("the frame is shorter than it announces")),
+            _ => Err(Error::malformed("the frame is shorter than it announces")),
         }
     }
 
     pub(super) fn size(&mut self) -> Result<usize, Error> {
-        usize::try_from(self.number()?).map_err(|_| malformed("a size in the frame cannot be addressed"))
+        usize::try_from(self.number()?)
+            .map_err(|_| Error::malformed("a size in the frame cannot be addressed"))
     }
 
     pub(super) fn text(&mut self) -> Result<String, Error> {
@@ -149,7 +150,9 @@ impl<'a> Cursor<'a> {
                 3 => Parameter::Uint64(u64::from_le_bytes(*self.array()?)),
                 4 => Parameter::Double(f64::from_le_bytes(*self.array()?)),
                 5 => Parameter::String(self.text()?),
-                other => return Err(malformed(&format!("unknown kind of parameter {other} in the frame"))),
+                other => {
+                    return Err(Error::malformed(format!("unknown kind of parameter {other} in the frame")));
+                }
             };
             parameters.insert(name, value);
         }
@@ -158,26 +161,26 @@ impl<'a> Cursor<'a> {
 
     /// Rejects leftover bytes.
     pub(super) fn finish(self) -> Result<(), Error> {
-        if self.rest.is_empty() { Ok(()) } else { Err(malformed("bytes left over in the frame's head")) }
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::malformed("bytes left over in the frame's head"))
+        }
     }
 
     fn array<const N: usize>(&mut self) -> Result<&'a [u8; N], Error> {
         let (array, rest) =
-            self.rest.split_first_chunk().ok_or_else(|| malformed("the frame is too short"))?;
+            self.rest.split_first_chunk().ok_or_else(|| Error::malformed("the frame is too short"))?;
         self.rest = rest;
         Ok(array)
     }
 
     fn take_text(&mut self, length: usize) -> Result<String, Error> {
         let (text, rest) =
-            self.rest.split_at_checked(length).ok_or_else(|| malformed("the frame is too short"))?;
+            self.rest.split_at_checked(length).ok_or_else(|| Error::malformed("the frame is too short"))?;
         self.rest = rest;
-        String::from_utf8(text.to_vec()).map_err(|_| malformed("text in the frame is not UTF-8"))
+        String::from_utf8(text.to_vec()).map_err(|_| Error::malformed("text in the frame is not UTF-8"))
     }
-}
-
-pub(super) fn malformed(message: &str) -> Error {
-    Error::Malformed { message: message.into() }
 }
 
 #[cfg(test)]

@@ -25,12 +25,10 @@ pub(super) enum Urgency {
     Together,
 }
 
-/// Why a frame was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     /// Too many bytes are waiting.
     Full,
-    /// The connection is closed.
     Closed,
 }
 
@@ -49,7 +47,6 @@ struct Queue {
     chunks: VecDeque<Bytes>,
     /// Bytes accepted and not yet written.
     bytes: usize,
-    /// Bytes accepted since the start.
     accepted: u64,
     /// A thread is writing, and will check the queue again when done.
     busy: bool,
@@ -65,7 +62,6 @@ impl Queue {
     }
 }
 
-/// The result of a drain.
 enum Progress {
     /// Everything is written, or another thread is writing it.
     Done,
@@ -130,17 +126,14 @@ impl Writer {
         self.shrunk_to(self.limit / 2).await;
     }
 
-    /// Waits until everything is written.
     pub(super) async fn flushed(&self) {
         self.shrunk_to(0).await;
     }
 
-    /// Bytes accepted since the start.
     pub(super) fn accepted(&self) -> u64 {
         self.queue.lock().accepted
     }
 
-    /// Bytes written since the start.
     pub(super) fn written(&self) -> u64 {
         let queue = self.queue.lock();
         queue.accepted - queue.bytes as u64

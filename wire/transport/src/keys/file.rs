@@ -14,7 +14,6 @@
 //! been written in its place.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::num::NonZeroU32;
 use std::path::Path;
 
@@ -22,8 +21,8 @@ use serde::{Deserialize, Serialize};
 
 use super::limit::Allowance;
 use super::{Digest, Role};
+use crate::settling::read_regular;
 
-/// Larger files are rejected.
 const MAX_BYTES: u64 = 4 << 20;
 
 /// The smallest rate, in requests a second: about one a day. A smaller one is a typing error, as no client could work
@@ -122,16 +121,8 @@ impl Entry {
 impl KeyFile {
     /// Reads a file's text, whole.
     pub fn text(path: &Path) -> Result<String, String> {
-        let found = fs::metadata(path).map_err(|error| error.to_string())?;
-        // A pipe would block, and a device may be endless.
-        if !found.is_file() {
-            return Err("it is not a regular file".into());
-        }
-        let size = found.len();
-        if size > MAX_BYTES {
-            return Err(format!("it has {size} bytes, more than {MAX_BYTES}"));
-        }
-        fs::read_to_string(path).map_err(|error| error.to_string())
+        String::from_utf8(read_regular(path, MAX_BYTES)?)
+            .map_err(|_| "stream did not contain valid UTF-8".into())
     }
 
     /// Parses and checks a file's text.

@@ -16,21 +16,16 @@
 //! Cold start: without a key file every client may request predictions, and models can be loaded and unloaded from this
 //! machine only. An invalid key file is an error at the start; later the previous keys stay valid.
 
-mod access;
 mod caller;
-mod credential;
-mod digest;
 mod file;
+mod key;
 mod limit;
 mod ring;
-#[cfg(test)]
-mod tests;
 
-pub use access::{Access, Role};
-pub use caller::{Caller, Visit};
-pub use digest::{Digest, Secret};
+pub use caller::{Access, Caller, Role, Visit};
 pub use file::{Digests, Entry, KeyFile};
 pub use http::Method;
+pub use key::{Digest, Token};
 pub use ring::Keys;
 
 pub use crate::routes::{GRPC, METRICS, REST, Route, Surface, find, methods};

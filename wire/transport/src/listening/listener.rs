@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 
 use socket2::SockRef;
 
-use super::limits::ConnectionLimits;
+use super::ConnectionLimits;
 use super::room::Room;
 use crate::frames::Socket;
 

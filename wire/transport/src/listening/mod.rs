@@ -15,10 +15,9 @@
 //! that time, again and again, while clients on slow links are cut off); a limit per client address (clients behind a
 //! gateway share an address, and an attacker has many).
 //!
-//! Reading order: `limits`, `listener`, `room` chooses whom to evict, `station` accepts and serves, `unfinished` reads bodies
+//! Reading order: `listener`, `room` chooses whom to evict, `station` accepts and serves, `unfinished` reads bodies
 //! to their end.
 
-mod limits;
 mod listener;
 mod room;
 mod station;
@@ -26,12 +25,98 @@ mod station;
 mod tests;
 mod unfinished;
 
-pub use limits::{ConnectionLimits, OPERATOR_CONNECTIONS};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
 pub use listener::Listener;
 pub(crate) use room::{Activity, ClientEnd};
 pub use room::{Place, Room, Tracked};
 #[cfg(test)]
 pub(crate) use station::serve_one;
-pub(crate) use station::{Ages, Connection, Drain, Watch};
+pub(crate) use station::{Ages, Connection, Drain, Watch, after};
 pub use station::{Answer, Answers, Station};
 pub use unfinished::Lent;
+
+/// Time for the first byte of a connection. A client that has connected sends immediately, unless its machine is overloaded.
+/// A first segment that is lost twice arrives after 3 s (retransmission after 1 s and 2 s, RFC 6298), so a client on a bad
+/// link is still in time.
+const FIRST_BYTE: Duration = Duration::from_secs(10);
+
+/// Connections of an address for operators: scrapers, browsers and command lines, not clients.
+pub const OPERATOR_CONNECTIONS: usize = 64;
+
+/// HTTP/2 streams on one connection of an operator: a page loads thirty files at once.
+const OPERATOR_STREAMS: NonZeroU32 = NonZeroU32::new(100).unwrap();
+
+/// Limits of each connection of a listener.
+#[derive(Clone, Debug)]
+pub struct ConnectionLimits {
+    /// Time for the first byte.
+    pub first_byte: Duration,
+    /// Time for the head of the first request, after the TLS handshake.
+    pub head: Duration,
+    /// Time without a request in progress.
+    pub idle: Duration,
+    /// Time for the body of a request, and the most bytes of it that are read although its response exists already.
+    pub body: Duration,
+    /// See `body`.
+    pub body_bytes: usize,
+    /// Time for a client to read a response, or a part of a stream.
+    pub answer: Duration,
+    /// Age at which a connection ends, a tenth more or less; zero means no limit.
+    pub age: Duration,
+    /// Time that connections have to finish once the listener is stopped.
+    pub drain: Duration,
+    /// HTTP/2 streams in progress on one connection.
+    pub streams: NonZeroU32,
+    /// Time that a connection which has sent a request must be idle before it can be evicted for a new one; at least a second,
+    /// as for a connection that never sent a request.
+    pub spare: Duration,
+    /// Bytes that the kernel buffers for a client that does not read; `None` leaves the size to the kernel.
+    pub send_buffer: Option<usize>,
+}
+
+impl ConnectionLimits {
+    /// Limits of clients' addresses, before settings are applied.
+    pub(crate) fn clients() -> Self {
+        Self {
+            first_byte: FIRST_BYTE,
+            head: Duration::from_secs(10),
+            idle: Duration::from_secs(300),
+            body: Duration::from_secs(30),
+            body_bytes: 128 << 20,
+            answer: Duration::from_secs(60),
+            age: Duration::ZERO,
+            drain: Duration::from_secs(20),
+            // A client with more opens a second connection; `server.max_bytes_in_flight` bounds the memory.
+            streams: const { NonZeroU32::new(1024).unwrap() },
+            // A pool reuses connections within seconds, and a request may be on its way on a younger one.
+            spare: Duration::from_secs(10),
+            send_buffer: None,
+        }
+    }
+
+    /// Limits of addresses for operators: metrics and the admin API. They are constants, because no operator needs
+    /// another value: requests are small, and a client that is cut off reconnects. Only the age is a setting, for all
+    /// addresses.
+    pub fn operators(age: Duration) -> Self {
+        Self {
+            head: Duration::from_secs(10),
+            // More than the usual minute between two scrapes would hold places of scrapers that are gone.
+            idle: Duration::from_secs(90),
+            body: Duration::from_secs(10),
+            // Twice the largest body of an operator.
+            body_bytes: 2 << 20,
+            answer: Duration::from_secs(30),
+            drain: Duration::from_secs(5),
+            streams: OPERATOR_STREAMS,
+            // Places are few, and every client of this address retries.
+            spare: Duration::ZERO,
+            // A stream writes a kilobyte per second: with the kernel's default buffers of megabytes a client that does
+            // not read would be noticed only after half an hour.
+            send_buffer: Some(32 << 10),
+            age,
+            ..Self::clients()
+        }
+    }
+}

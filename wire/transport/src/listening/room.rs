@@ -24,8 +24,7 @@ use slab::Slab;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::budget::Share;
-use crate::unread::{Unread, UnreadAnswer};
+use crate::budget::{Share, Unread, UnreadAnswer};
 
 /// Connections that one choice samples, each time another part of the room: a flood must not cost a walk through thousands.
 const SAMPLE: usize = 64;
@@ -133,7 +132,6 @@ impl Room {
         }
     }
 
-    /// Connections that have a place.
     #[cfg(test)]
     pub(super) fn taken(&self) -> usize {
         self.taken.lock().connections.len()
@@ -153,7 +151,6 @@ pub(crate) struct Activity {
     opened: Instant,
     /// Milliseconds after opening when a request began or ended; before the first, when the TLS handshake ended.
     last_ms: AtomicU64,
-    /// Whether a request has arrived.
     has_asked: AtomicBool,
     /// Requests in progress, and those of them that only watch.
     running: AtomicUsize,
@@ -161,22 +158,18 @@ pub(crate) struct Activity {
     /// Whether the connection must make room for another.
     evicting: AtomicBool,
     evicted: Notify,
-    /// Whether requests arrive over HTTP/2.
     multiplexed: AtomicBool,
     /// Whether the connection must end with its next response.
     old: AtomicBool,
     /// The client's end of the connection, once it is ready for requests.
     client: OnceLock<ClientEnd>,
-    /// Responses that the client has not read yet.
     pub(crate) unread: Arc<Unread>,
 }
 
-/// The client's end of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClientEnd {
     /// Its address; `None` for a process of this machine at a Unix socket.
     pub(crate) address: Option<IpAddr>,
-    /// Whether the connection is TLS.
     pub(crate) secured: bool,
 }
 
@@ -197,7 +190,6 @@ impl Activity {
         }
     }
 
-    /// Records the HTTP version of a request.
     pub(super) fn note_version(&self, version: Version) {
         self.multiplexed.store(version == Version::HTTP_2, Ordering::Relaxed);
     }
@@ -230,7 +222,6 @@ impl Activity {
         let _ = self.client.set(client);
     }
 
-    /// The client's end of the connection.
     pub(crate) fn client(&self) -> ClientEnd {
         self.client.get().copied().unwrap_or_default()
     }
@@ -267,7 +258,6 @@ impl Activity {
         Some(self.idle()).filter(|idle| *idle >= least)
     }
 
-    /// Tells the connection to make room for another.
     fn evict(&self) {
         self.evicting.store(true, Ordering::Relaxed);
         self.evicted.notify_one();
@@ -342,7 +332,6 @@ impl<B> Tracked<B> {
         Self { body, unit: Unit::Whole(activity.unread.answer(share)) }
     }
 
-    /// A response of any number of messages.
     pub(super) fn messages(body: B, running: Running) -> Self {
         Self { body, unit: Unit::Messages(running) }
     }

@@ -23,7 +23,7 @@ use parm_protocol::is_grpc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::limits::ConnectionLimits;
+use super::ConnectionLimits;
 use super::listener::Listener;
 use super::room::{Activity, ClientEnd, Place, Room, Running, Tracked};
 use super::unfinished::{Lent, Unfinished};
@@ -88,7 +88,6 @@ pub(crate) struct Drain {
     pub(crate) begun: CancellationToken,
     /// Cancelled when the drain timeout has expired.
     pub(crate) cut: CancellationToken,
-    /// Every connection.
     pub(crate) connections: TaskTracker,
 }
 
@@ -120,7 +119,6 @@ impl Ages {
         Arc::new(Self { most, taken: AtomicU32::new(0) })
     }
 
-    /// The age at which the next connection ends.
     pub(crate) fn next(&self) -> Option<Duration> {
         let share = self.taken.fetch_add(GOLDEN, Ordering::Relaxed);
         let age = self.most.mul_f64(0.9 + 0.2 * f64::from(share) / f64::from(u32::MAX));
@@ -135,7 +133,6 @@ pub struct Station {
     setup: Setup,
 }
 
-/// State that all connections of a station share.
 #[derive(Clone, Debug)]
 struct Setup {
     limits: Arc<ConnectionLimits>,
@@ -301,7 +298,6 @@ impl Setup {
         }
     }
 
-    /// Waits for the first byte, and performs the TLS handshake.
     async fn welcome(&self, socket: Socket) -> io::Result<Socket> {
         match tokio::time::timeout(self.limits.first_byte, socket.first_byte()).await {
             Ok(first) => first?,
@@ -335,7 +331,8 @@ impl Setup {
     }
 }
 
-async fn after(age: Option<Duration>) {
+/// Waits so long; for ever without an age.
+pub(crate) async fn after(age: Option<Duration>) {
     match age {
         Some(age) => tokio::time::sleep(age).await,
         None => std::future::pending().await,

@@ -99,7 +99,6 @@ impl Scene {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// Connections that send these bytes and then nothing.
     async fn crowd(&self, count: usize, bytes: &[u8]) -> Vec<TcpStream> {
         let mut crowd = Vec::new();
         for _ in 0..count {
@@ -144,16 +143,6 @@ async fn assert_answers(scene: &Scene, what: &str) {
     let mut stream = scene.connect().await;
     send(&mut stream, "/").await;
     assert!(is_answered(&mut stream).await, "{what}: an honest client is cut off");
-}
-
-#[tokio::test]
-async fn silent_crowd_keeps_no_client_out() {
-    let scene = Scene::new(Mode::Allow, patient()).await;
-    // Nothing, half a head, and half of a handshake of TLS.
-    for bytes in [&b""[..], b"GET / HTTP/1.1\r\nx: ", &[0x16, 3, 1, 2, 0, 1]] {
-        let _crowd = scene.crowd(2 * PLACES, bytes).await;
-        assert_answers(&scene, &format!("with clients that sent {bytes:?}")).await;
-    }
 }
 
 #[tokio::test]

@@ -34,14 +34,12 @@ pub struct Lent<B> {
     rest: Arc<Mutex<Option<B>>>,
 }
 
-/// The rest of a request's body.
 pub(crate) struct Unfinished<B> {
     rest: Arc<Mutex<Option<B>>>,
     arrived: Instant,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Unfinished<B> {
-    /// Lends the body of a request.
     pub(crate) fn lend(request: Request<B>) -> (Request<Lent<B>>, Self) {
         let rest = Arc::new(Mutex::new(None));
         let waits = request.headers().contains_key(header::EXPECT);

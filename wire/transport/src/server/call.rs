@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::FutureExt;
 use http::Request;
 use http_body_util::BodyExt;
@@ -20,6 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::body::{Counted, Held};
 use super::shared::Shared;
 use crate::budget::Share;
+use crate::client::Begun;
 use crate::listening::Lent;
 
 /// The rest of a request, which is read until this is dropped.
@@ -86,31 +87,25 @@ async fn begin<B: Body<Data = Bytes, Error: Display> + Unpin>(
     if first.len() > limit {
         return Err(Error::BodyTooLarge { limit });
     }
-    let mut whole = BytesMut::new();
+    let most = limit.min(first.len() + LARGEST_COPIED);
+    let mut begun = Begun::default();
+    begun.add(first, 0);
     loop {
-        let begun = if whole.is_empty() { &first[..] } else { &whole[..] };
-        let is_passed_on = has_message(begun);
+        let length = begun.bytes().len();
+        let is_passed_on = has_message(begun.bytes());
         let next = match is_passed_on {
             false => arriving.next().await?,
-            true if begun.len() > limit.min(first.len() + LARGEST_COPIED) => {
-                return Ok((if whole.is_empty() { first } else { whole.freeze() }, false));
-            }
+            true if length > most => return Ok((begun.freeze(), false)),
             true => match arriving.next().now_or_never() {
                 Some(next) => next?,
-                None if whole.is_empty() => return Ok((first, false)),
-                None => return Ok((whole.freeze(), false)),
+                None => return Ok((begun.freeze(), false)),
             },
         };
-        let Some(bytes) = next else {
-            return Ok((if whole.is_empty() { first } else { whole.freeze() }, true));
-        };
-        if !is_passed_on && begun.len() + bytes.len() > limit {
+        let Some(bytes) = next else { return Ok((begun.freeze(), true)) };
+        if !is_passed_on && length + bytes.len() > limit {
             return Err(Error::BodyTooLarge { limit });
         }
-        if whole.is_empty() {
-            whole.extend_from_slice(&first);
-        }
-        whole.extend_from_slice(&bytes);
+        begun.add(bytes, 0);
     }
 }
 

@@ -1,15 +1,17 @@
 //! Addresses of the server and the limits of its clients.
 
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parm_durations::{Millis, PositiveMillis, Whole};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::address::Address;
 use crate::listening::ConnectionLimits;
 use crate::{Budget, frames};
 
@@ -38,10 +40,6 @@ pub struct Config {
     // A connection costs a file descriptor and a few kilobytes.
     #[serde(with = "Whole::<1, 1_000_000>")]
     pub max_connections: NonZeroUsize,
-    /// HTTP/2 streams in progress on one connection. A client with more opens a second one; the bound on memory is
-    /// `max_bytes_in_flight`.
-    #[serde(skip)]
-    pub max_streams: NonZeroU32,
     /// Timeout for the head of a request. Default 10000.
     // Slow clients must not hold connections for ever. The same holds for bodies and answers.
     #[serde(rename = "head_timeout_ms", with = "PositiveMillis")]
@@ -68,9 +66,6 @@ pub struct Config {
     // Kubernetes kills a process 30 s after its signal; a connection that we close is at least in the log.
     #[serde(rename = "drain_timeout_ms", with = "PositiveMillis")]
     pub drain_timeout: Duration,
-    /// `Retry-After` of a rejection for load that has no time of its own. Most have one, so the default fits all.
-    #[serde(skip)]
-    pub retry_after: Duration,
     /// File of the keys that callers must send; changes apply at once. Without it every caller may request predictions.
     /// `parm keys new` makes keys. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -108,7 +103,6 @@ impl Config {
             answer: self.answer_timeout,
             age: self.max_connection_age,
             drain: self.drain_timeout,
-            streams: self.max_streams,
             ..clients
         }
     }
@@ -139,7 +133,6 @@ impl Default for Config {
             max_body_bytes: const { NonZeroUsize::new(64 << 20).unwrap() },
             max_bytes_in_flight: const { NonZeroUsize::new(1 << 30).unwrap() },
             max_connections: const { NonZeroUsize::new(16_384).unwrap() },
-            max_streams: const { NonZeroU32::new(1024).unwrap() },
             head_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             answer_timeout: Duration::from_secs(60),
@@ -147,11 +140,52 @@ impl Default for Config {
             max_connection_age: Duration::ZERO,
             drain_delay: Duration::from_secs(2),
             drain_timeout: Duration::from_secs(20),
-            retry_after: Duration::from_secs(1),
             keys_file: None,
             model_control: ModelControl::Local,
             frames: frames::Config::default(),
         }
+    }
+}
+
+/// The address of a listener in text form, such as `127.0.0.1:8000` or `[::]:8000`. Names are not resolved: a listener must not depend on a resolver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(inline)]
+pub struct Address(pub SocketAddr);
+
+impl Address {
+    /// This port of the loopback interface; 0 takes a free port.
+    pub const fn local(port: u16) -> Self {
+        Address(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port))
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().map(Address).map_err(|_| {
+            format!(
+                "'{text}' is not an address to listen on: use IP:PORT, such as 127.0.0.1:8000 or 0.0.0.0:8000"
+            )
+        })
+    }
+}
+
+impl Serialize for Address {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Address {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
     }
 }
 

@@ -2,6 +2,11 @@
 //!
 //! The whole body is read first, because a copy of the request may be needed; of a gRPC call it is the first message (`call`).
 //! The answer is passed on while it arrives, no faster than the client reads it.
+//!
+//! The headers `X-Forwarded-For`, `-Host` and `-Proto` state the client's side, because a server behind parm logs its clients, and
+//! makes absolute links and redirects for them. As usual for nginx, the client's address follows those that the client states itself,
+//! so the server decides how many of the last ones to trust. Host and scheme are one value each, of which parm knows the true one: a
+//! client's own are replaced. Rejected: `Forwarded` (RFC 7239), which few model servers read; a client's own passes unchanged.
 
 use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll};
@@ -10,7 +15,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, HOST, HeaderValue};
+use http::header::{AUTHORIZATION, HOST, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Uri, Version};
 use http_body_util::{BodyExt, Empty};
@@ -18,19 +23,20 @@ use hyper::body::{Frame, Incoming};
 use parm_protocol::rest::shorten;
 use parm_protocol::terms::TIMEOUT_HEADER;
 use parm_protocol::{
-    Context, Error, InferenceService, OpaqueAnswer, OpaqueBody, OpaqueRequest, RestOfBody, Transport,
-    is_grpc, rounded,
+    Context, Error, FORWARDED_HOST, FORWARDED_SCHEME, InferenceService, OpaqueAnswer, OpaqueBody,
+    OpaqueRequest, RestOfBody, Transport, is_grpc, rounded,
 };
 use tokio::time::Instant;
 
 use super::call::{self, Asking};
-use super::origin::Origin;
 use super::rest::{self, json, traceparent};
 use super::shared::Shared;
-use super::{body, status, timeout};
-use crate::end_to_end;
+use super::{body, status};
 use crate::keys::{Caller, Visit};
-use crate::listening::{Connection, Lent};
+use crate::listening::{ClientEnd, Connection, Lent};
+use crate::{end_to_end, grpc};
+
+const FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Forwards a request of a known caller, or of anyone if keys are not required.
 pub(super) async fn answer<S: InferenceService>(
@@ -43,7 +49,7 @@ pub(super) async fn answer<S: InferenceService>(
     let origin = Origin::of(connection.activity.client());
     match answered(shared, request, (visit.caller(), &origin)).await {
         Ok(response) => response,
-        Err(error) => problem(shared, &error, form),
+        Err(error) => problem(&error, form),
     }
 }
 
@@ -69,9 +75,9 @@ impl ErrorForm {
 }
 
 /// The response of an error.
-pub(super) fn problem<S: InferenceService>(shared: &Shared<S>, error: &Error, form: ErrorForm) -> Response {
+pub(super) fn problem(error: &Error, form: ErrorForm) -> Response {
     match form {
-        ErrorForm::Protocol => return rest::problem(shared, error),
+        ErrorForm::Protocol => return rest::problem(error),
         ErrorForm::Grpc => return status::grpc(error).into_http(),
         ErrorForm::OpenAi => {}
     }
@@ -87,7 +93,7 @@ pub(super) fn problem<S: InferenceService>(shared: &Shared<S>, error: &Error, fo
     let fields = serde_json::json!({ "message": message, "type": "parm_error", "param": null, "code": code });
     let body = serde_json::json!({ "error": fields }).to_string();
     let mut response = json(status::of(error.code()).0, body.into());
-    response.headers_mut().extend(status::headers(error, shared.config.retry_after));
+    response.headers_mut().extend(status::headers(error));
     response
 }
 
@@ -100,12 +106,12 @@ async fn answered<S: InferenceService>(
     let transport = if is_grpc(request.headers()) { Transport::Grpc } else { Transport::Http };
     if request.method() == Method::CONNECT {
         let message = "CONNECT is not passed on: parm is a proxy of model servers only";
-        return Err(shared.rejected(Error::Malformed { message: message.into() }, transport));
+        return Err(shared.rejected(Error::malformed(message), transport));
     }
     // A timeout beyond the range of the clock counts as none.
     let timeout = match transport {
         Transport::Grpc => {
-            timeout::of(request.headers()).map_err(|error| shared.rejected(error, transport))?
+            grpc::timeout_of(request.headers()).map_err(|error| shared.rejected(error, transport))?
         }
         Transport::Http | Transport::Frames => None,
     };
@@ -171,6 +177,43 @@ fn passed_on(mut headers: HeaderMap, uri: &Uri, caller: &Caller, origin: &Origin
     headers
 }
 
+/// The client's side of a connection, as header values. Cheap to clone.
+#[derive(Clone, Debug)]
+struct Origin {
+    address: Option<HeaderValue>,
+    scheme: HeaderValue,
+}
+
+impl Origin {
+    fn of(client: ClientEnd) -> Self {
+        let scheme = HeaderValue::from_static(if client.secured { "https" } else { "http" });
+        let address = client.address.and_then(|address| HeaderValue::try_from(address.to_string()).ok());
+        Self { address, scheme }
+    }
+
+    /// Writes the headers of a request. `host` is the one that the client addressed.
+    fn state(&self, host: Option<HeaderValue>, headers: &mut HeaderMap) {
+        if let Some(address) = &self.address {
+            let all = match headers.contains_key(FOR) {
+                true => followed_by(headers.get_all(FOR).iter(), address),
+                false => address.clone(),
+            };
+            headers.insert(FOR, all);
+        }
+        headers.insert(FORWARDED_SCHEME, self.scheme.clone());
+        match host {
+            Some(host) => headers.insert(FORWARDED_HOST, host),
+            None => headers.remove(FORWARDED_HOST),
+        };
+    }
+}
+
+/// The list of the client's headers and the last address. Many servers read one header only.
+fn followed_by<'a>(stated: impl Iterator<Item = &'a HeaderValue>, address: &'a HeaderValue) -> HeaderValue {
+    let all: Vec<&[u8]> = stated.chain([address]).map(HeaderValue::as_bytes).collect();
+    HeaderValue::from_bytes(&all.join(&b", "[..])).unwrap_or_else(|_| address.clone())
+}
+
 /// The beginning of a body and its rest.
 struct Joined {
     first: Option<Bytes>,
@@ -186,11 +229,8 @@ impl Joined {
         if let (true, Some(asking)) = (next.is_pending(), &mut self.asking)
             && let Poll::Ready(error) = asking.poll_failed(cx)
         {
-            let mut trailers = HeaderMap::new();
-            // It cannot fail: the message is escaped, and the metadata is ours.
-            let _ = status::grpc(&error).add_header(&mut trailers);
             (self.rest, self.asking) = (Box::pin(Empty::new().map_err(|never| match never {})), None);
-            return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+            return Poll::Ready(Some(Ok(Frame::trailers(status::trailers(&error)))));
         }
         next
     }
@@ -208,5 +248,39 @@ impl hyper::body::Body for Joined {
             Some(first) => Poll::Ready(Some(Ok(Frame::data(first)))),
             None => self.poll_rest(cx),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stated(client: ClientEnd, host: Option<&'static str>, own: &[(&'static str, &str)]) -> Vec<String> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in own {
+            headers.append(*name, value.parse().unwrap());
+        }
+        Origin::of(client).state(host.map(HeaderValue::from_static), &mut headers);
+        let mut lines: Vec<_> =
+            headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        lines.sort();
+        lines
+    }
+
+    #[test]
+    fn client_is_stated_and_its_own_claims_are_not_trusted() {
+        let client = ClientEnd { address: Some([192, 0, 2, 7].into()), secured: true };
+        let [host, scheme] = ["x-forwarded-host: api.example.com", "x-forwarded-proto: https"];
+        let alone = stated(client, Some("api.example.com"), &[]);
+        assert_eq!(alone, ["x-forwarded-for: 192.0.2.7", host, scheme]);
+        let claims = [
+            ("x-forwarded-for", "203.0.113.9, 10.0.0.1"),
+            ("x-forwarded-for", "10.0.0.2"),
+            ("x-forwarded-host", "evil.example"),
+            ("x-forwarded-proto", "gopher"),
+        ];
+        let claimed = stated(client, Some("api.example.com"), &claims);
+        assert_eq!(claimed, ["x-forwarded-for: 203.0.113.9, 10.0.0.1, 10.0.0.2, 192.0.2.7", host, scheme]);
+        assert_eq!(stated(ClientEnd::default(), None, &claims[2..]), ["x-forwarded-proto: http"]);
     }
 }

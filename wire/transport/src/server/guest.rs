@@ -37,7 +37,6 @@ pub trait Guest: Send + Sync {
     fn answer(&self, head: Parts, body: Result<Bytes, Error>) -> GuestFuture;
 }
 
-/// Whether the guest has a route for this path.
 pub(super) fn serves(guest: &dyn Guest, path: &str) -> bool {
     keys::methods(guest.routes(), path).next().is_some()
 }

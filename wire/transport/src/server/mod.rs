@@ -4,7 +4,6 @@
 //! passes them on, `upgrade` takes a connection over to frames, `status` maps errors, `page` serves metrics, `guest` lets another
 //! protocol in.
 
-mod address;
 mod auth;
 mod body;
 mod call;
@@ -12,15 +11,11 @@ mod config;
 mod forward;
 mod grpc;
 mod guest;
-mod inflate;
-mod origin;
 mod page;
-mod replacements;
 mod requests;
 mod rest;
 mod shared;
 mod status;
-mod timeout;
 mod upgrade;
 
 use std::net::SocketAddr;
@@ -29,12 +24,11 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use address::Address;
-pub use config::{Config, ModelControl};
+pub use config::{Address, Config, ModelControl};
 pub use guest::{Guest, GuestBody, GuestFuture};
 pub use page::Page;
-pub(crate) use status::grpc as status_of;
 pub use status::refusal;
+pub(crate) use status::{grpc as status_of, trailers};
 #[cfg(test)]
 pub(crate) use upgrade::Offer;
 
@@ -159,7 +153,7 @@ impl<S: InferenceService> Server<S> {
         let accepting = TaskTracker::new();
         let app = App::new(shared.clone(), guest);
         for listener in http {
-            let app = app.reached(Reach::of(&listener));
+            let app = app.at(Reach::of(&listener));
             let station = Station::new(listener, &tls, Spoken::Http2, shared.config.limits(), room.clone());
             let station = station.together(shared.drain.clone(), shared.ages.clone());
             accepting.spawn(station.accept(app, stop.clone().cancelled_owned()));

@@ -17,10 +17,8 @@ use crate::listening::{Answers, Lent};
 
 /// Largest body that a page accepts: a settings document, not tensors.
 const MAX_BODY: usize = 1 << 20;
-/// Timeout for a request's body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The result of a page: its text, or an error.
 type Answered = Result<String, Error>;
 
 type Read = dyn Fn() -> Answered + Send + Sync;
@@ -58,7 +56,6 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// The pages of an address with this reach.
     pub(super) fn new(pages: Vec<Page>, keys: &Keys, reach: Reach) -> Self {
         let writes = pages.iter().find(|page| page.write.is_some());
         if let Some(page) = writes.filter(|_| reach == Reach::Open && !keys.are_asked_for()) {
@@ -108,12 +105,13 @@ async fn told(pages: &Pages, request: Request<Lent<Incoming>>) -> Result<(&'stat
 }
 
 async fn read(body: Lent<Incoming>) -> Result<Bytes, Error> {
-    let malformed = |message| Error::Malformed { message };
     match tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Error::BodyTooLarge { limit: MAX_BODY }),
-        Ok(Err(error)) => Err(malformed(format!("the body ended early: {error}"))),
-        Err(_) => Err(malformed(format!("the body did not arrive within {BODY_TIMEOUT:?}: send it faster"))),
+        Ok(Err(error)) => Err(Error::malformed(format!("the body ended early: {error}"))),
+        Err(_) => {
+            Err(Error::malformed(format!("the body did not arrive within {BODY_TIMEOUT:?}: send it faster")))
+        }
     }
 }
 

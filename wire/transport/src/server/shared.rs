@@ -20,7 +20,6 @@ pub(super) struct Shared<S> {
     pub(super) config: Config,
     pub(super) guard: Guard,
     pub(super) keys: Keys,
-    /// Ages at which connections end.
     pub(super) ages: Arc<Ages>,
     /// Bytes that the bodies of requests hold.
     pub(super) budget: Arc<Budget>,

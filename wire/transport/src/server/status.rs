@@ -15,12 +15,11 @@ const LONGEST_MESSAGE: usize = 2000;
 /// The scheme of keys. Browsers would show a password prompt for Basic, and the page has its own dialog.
 const BEARER: HeaderValue = HeaderValue::from_static("Bearer");
 
-/// Default retry delay of a rejection.
+/// Retry delay of a rejection that has none of its own.
 const LATER: Duration = Duration::from_secs(1);
 
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
-/// HTTP status and gRPC code of each class of errors.
 pub(super) const fn of(code: Code) -> (StatusCode, GrpcCode) {
     match code {
         Code::NotFound => (StatusCode::NOT_FOUND, GrpcCode::NotFound),
@@ -37,10 +36,10 @@ pub(super) const fn of(code: Code) -> (StatusCode, GrpcCode) {
 }
 
 /// Whole seconds for `retry-after`, if a retry may succeed.
-pub(super) fn retry_after(error: &Error, otherwise: Duration) -> Option<u64> {
+fn retry_after(error: &Error) -> Option<u64> {
     let wait = match error {
         Error::Overloaded { retry_after, .. } | Error::TooManyRequests { retry_after, .. } => *retry_after,
-        _ if matches!(error.code(), Code::Overloaded | Code::Unavailable) => otherwise,
+        _ if matches!(error.code(), Code::Overloaded | Code::Unavailable) => LATER,
         _ => return None,
     };
     Some(wait.as_secs() + u64::from(wait.subsec_nanos() > 0))
@@ -48,16 +47,16 @@ pub(super) fn retry_after(error: &Error, otherwise: Duration) -> Option<u64> {
 
 /// The status and headers of an error, for responses outside of the protocol.
 pub fn refusal(error: &Error) -> (StatusCode, HeaderMap) {
-    (of(error.code()).0, headers(error, LATER))
+    (of(error.code()).0, headers(error))
 }
 
 /// The headers of an error: its stable code, when to retry, and the scheme of keys.
-pub(super) fn headers(error: &Error, otherwise: Duration) -> HeaderMap {
+pub(super) fn headers(error: &Error) -> HeaderMap {
     let mut headers = HeaderMap::new();
     if let Some(code) = error.stable_code() {
         headers.insert(StableCode::HEADER, HeaderValue::from_static(code.name()));
     }
-    if let Some(seconds) = retry_after(error, otherwise) {
+    if let Some(seconds) = retry_after(error) {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     if error.code() == Code::Unauthenticated {
@@ -85,6 +84,14 @@ pub(crate) fn grpc(error: &Error) -> Status {
     status
 }
 
+/// The same after an answer that has begun.
+pub(crate) fn trailers(error: &Error) -> HeaderMap {
+    let mut trailers = HeaderMap::new();
+    // It cannot fail: the message is escaped, and the metadata is ours.
+    let _ = grpc(error).add_header(&mut trailers);
+    trailers
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,23 +105,6 @@ mod tests {
         assert_eq!(grpc(&Error::NoKey).message(), Error::NoKey.to_string());
     }
 
-    /// The code after another one; a missing code does not compile.
-    fn next(code: Code) -> Option<Code> {
-        match code {
-            Code::NotFound => Some(Code::InvalidArgument),
-            Code::InvalidArgument => Some(Code::TooLarge),
-            Code::TooLarge => Some(Code::Overloaded),
-            Code::Overloaded => Some(Code::DeadlineExceeded),
-            Code::DeadlineExceeded => Some(Code::Unavailable),
-            Code::Unavailable => Some(Code::Unauthenticated),
-            Code::Unauthenticated => Some(Code::PermissionDenied),
-            Code::PermissionDenied => Some(Code::Unimplemented),
-            Code::Unimplemented => Some(Code::Internal),
-            Code::Internal => Some(Code::TooManyRequests),
-            Code::TooManyRequests => None,
-        }
-    }
-
     /// `NotFound` as `NOT_FOUND`, as in the gRPC documentation.
     fn shouted(code: GrpcCode) -> String {
         let name = format!("{code:?}");
@@ -126,14 +116,13 @@ mod tests {
     fn errors_page_has_the_statuses_of_the_table() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/errors.md");
         let page = std::fs::read_to_string(path).unwrap();
-        let codes: Vec<Code> = std::iter::successors(Some(Code::NotFound), |code| next(*code)).collect();
-        for code in &codes {
-            let reason = Error::Remote { code: *code, message: String::new() }.reason();
-            let (http, grpc) = of(*code);
+        for code in Code::ALL {
+            let reason = Error::Remote { code, message: String::new() }.reason();
+            let (http, grpc) = of(code);
             let row = format!("| `{reason}` | {} | {} |", http.as_u16(), shouted(grpc));
             assert!(page.contains(&row), "docs/errors.md has no row {row}");
         }
         let rows = page.lines().filter(|line| line.starts_with("| `")).count();
-        assert_eq!(rows, codes.len(), "docs/errors.md has rows of unknown codes");
+        assert_eq!(rows, Code::ALL.len(), "docs/errors.md has rows of unknown codes");
     }
 }

@@ -8,6 +8,7 @@ use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto;
 use parm_protocol::InferenceService;
+use tokio_util::sync::CancellationToken;
 #[cfg(test)]
 use tokio_util::task::TaskTracker;
 
@@ -15,7 +16,6 @@ use crate::frames::{self, Negotiated, PROTOCOL, Socket};
 use crate::keys::Caller;
 use crate::listening::Drain;
 
-/// The offer of frames to clients that request them.
 pub(crate) struct Offer<S> {
     service: Arc<S>,
     limits: Arc<frames::Limits>,
@@ -59,11 +59,10 @@ impl<S: InferenceService> Offer<S> {
         }
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         let limits = frames::Limits { caller, age, grants, ..frames::Limits::clone(&self.limits) };
-        let offer = self.clone();
-        let cut = self.drain.cut.clone();
+        let (service, Drain { begun, cut, .. }) = (self.service.clone(), self.drain.clone());
         self.drain.connections.spawn(async move {
             let _place = place;
-            cut.run_until_cancelled(offer.serve(upgrade, limits)).await;
+            cut.run_until_cancelled(serve(upgrade, service, limits, begun)).await;
         });
         response
     }
@@ -72,30 +71,23 @@ impl<S: InferenceService> Offer<S> {
     pub(crate) fn connections(&self) -> &TaskTracker {
         &self.drain.connections
     }
-
-    async fn serve(self, upgrade: OnUpgrade, limits: frames::Limits) {
-        let upgraded = match upgrade.await {
-            Ok(upgraded) => upgraded,
-            Err(error) => return tracing::debug!(%error, "a client requested frames and disconnected"),
-        };
-        let Some((socket, already_read)) = socket(upgraded) else {
-            return tracing::error!("cannot upgrade to frames: the connection is not a plain socket");
-        };
-        if let Err(error) =
-            frames::serve(socket, &already_read, self.service, &limits, self.drain.begun).await
-        {
-            tracing::debug!(%error, "a connection of frames ended");
-        }
-    }
 }
 
-impl<S> Clone for Offer<S> {
-    fn clone(&self) -> Self {
-        Self {
-            service: Arc::clone(&self.service),
-            limits: Arc::clone(&self.limits),
-            drain: self.drain.clone(),
-        }
+async fn serve<S: InferenceService>(
+    upgrade: OnUpgrade,
+    service: Arc<S>,
+    limits: frames::Limits,
+    drain: CancellationToken,
+) {
+    let upgraded = match upgrade.await {
+        Ok(upgraded) => upgraded,
+        Err(error) => return tracing::debug!(%error, "a client requested frames and disconnected"),
+    };
+    let Some((socket, already_read)) = socket(upgraded) else {
+        return tracing::error!("cannot upgrade to frames: the connection is not a plain socket");
+    };
+    if let Err(error) = frames::serve(socket, &already_read, service, &limits, drain).await {
+        tracing::debug!(%error, "a connection of frames ended");
     }
 }
 

@@ -90,24 +90,3 @@ fn alerted(alert: AlertDescription) -> Option<&'static str> {
         _ => return None,
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn advice_follows_the_text_of_rustls() {
-        let alert = Error::AlertReceived(AlertDescription::CertificateRequired);
-        let cases = [
-            (Error::InvalidCertificate(CertificateError::Expired), "issue a new certificate"),
-            (Error::InvalidCertificate(CertificateError::UnknownIssuer), "tls.ca or tls.client_ca"),
-            (alert, "set tls.certificate and tls.key"),
-            (Error::NoCertificatesPresented, "tls.client_ca"),
-        ];
-        for (error, advice) in cases {
-            let told = broken(&error).to_string();
-            assert!(told.starts_with(&error.to_string()) && told.contains(advice), "{told}");
-        }
-        assert_eq!(broken(&Error::DecryptError).to_string(), Error::DecryptError.to_string());
-    }
-}

@@ -7,7 +7,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::names;
+use super::verify::check_names;
 
 /// TLS of all listeners and of connections to workers. Unix sockets stay plain. Changed files apply to new connections;
 /// `server.max_connection_age_ms` ends the older ones.
@@ -92,8 +92,8 @@ impl Config {
             }
             _ => {}
         }
-        names::check("tls.names", &self.names)?;
-        names::check("tls.worker_names", &self.worker_names)
+        check_names("tls.names", &self.names)?;
+        check_names("tls.worker_names", &self.worker_names)
     }
 
     /// Whether TLS is off entirely.

@@ -10,8 +10,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use sha2::{Digest, Sha256};
 
 use super::Config;
+use crate::settling::read_regular;
 
-/// Larger files are rejected.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// Permissions for users other than the owner and the group.
@@ -108,17 +108,8 @@ impl std::fmt::Display for Content {
 
 fn read(field: &'static str, path: Option<&Path>) -> Result<Option<Content>, String> {
     let Some(path) = path else { return Ok(None) };
-    let failed = |reason: String| format!("{field}: cannot read {}: {reason}", path.display());
-    let found = fs::metadata(path).map_err(|error| failed(error.to_string()))?;
-    // A pipe would block, and a device may be endless.
-    if !found.is_file() {
-        return Err(failed("it is not a regular file".into()));
-    }
-    let size = found.len();
-    if size > MAX_BYTES {
-        return Err(failed(format!("it has {size} bytes, more than {MAX_BYTES}")));
-    }
-    let bytes = fs::read(path).map_err(|error| failed(error.to_string()))?;
+    let bytes = read_regular(path, MAX_BYTES)
+        .map_err(|reason| format!("{field}: cannot read {}: {reason}", path.display()))?;
     Ok(Some(Content { field, path: path.to_owned(), bytes }))
 }
 

@@ -1,9 +1,9 @@
 //! The TLS handle of a process, which always returns the current identity.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, RwLock};
 use parm_protocol::{Error, StableCode};
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::files::{Files, Print, is_open};
 use super::identity::Identity;
-use super::memory::Memory;
+use super::outgoing::Memory;
 use super::{Config, Mode, Spoken, Welcome};
 use crate::FileFault;
 use crate::settling::follow;
@@ -28,14 +28,12 @@ pub struct Tls(pub(super) Option<Arc<Charter>>);
 pub(super) struct Charter {
     pub(super) config: Config,
     identity: RwLock<Arc<Identity>>,
-    /// The fingerprint of the identity's files.
     print: Print,
     pub(super) handshakes: Semaphore,
     pub(super) memory: Memory,
     pub(super) counts: Counts,
 }
 
-/// Counters.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     /// Accepted connections that use TLS.
@@ -123,19 +121,41 @@ impl Tls {
             text: format!("cannot use the files of [tls]: {reason}: the previous ones stay in use"),
             fails: true,
         });
-        let expiry = |fails, text| FileFault { code: StableCode::CertificateExpired, text, fails };
-        let early = charter.identity().early();
-        let early = early.map(|early| expiry(true, format!("{early}: peers will reject it until then")));
-        let expiry = match charter.identity().not_after.map(|end| end.duration_since(SystemTime::now())) {
-            Some(Err(_)) => {
-                Some(expiry(true, "the certificate has expired and peers will reject it".to_owned()))
+        stale.into_iter().chain(faults(&charter.identity())).collect()
+    }
+
+    /// The metrics in the text format of Prometheus; empty if TLS is off. They are few, and need no registry.
+    pub fn metrics(&self) -> String {
+        let mut page = String::new();
+        let Some(charter) = &self.0 else { return page };
+        let counts = &charter.counts;
+        let mut family = |kind: &str, name: &str, help: &str, series: &[(&str, u64)]| {
+            // Writing to a string cannot fail.
+            let _ = writeln!(page, "# HELP parm_tls_{name} {help}\n# TYPE parm_tls_{name} {kind}");
+            for (labels, value) in series {
+                let _ = writeln!(page, "parm_tls_{name}{labels} {value}");
             }
-            Some(Ok(left)) if left < SOON => {
-                Some(expiry(false, format!("the certificate expires in {} hours", left.as_secs() / 3600)))
-            }
-            _ => None,
         };
-        stale.into_iter().chain(early).chain(expiry).collect()
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        if let Some(end) = charter.identity().not_after {
+            let seconds = end.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+            let help = "Expiry of the current certificate, in Unix time";
+            family("gauge", "certificate_expires_seconds", help, &[("", seconds)]);
+        }
+        let help = "1 while the files of [tls] are invalid and the previous ones are in use";
+        family("gauge", "files_stale", help, &[("", u64::from(counts.stale.lock().is_some()))]);
+        let help = "Changes of the files of [tls] that were applied";
+        family("counter", "reloads_total", help, &[("", count(&counts.reloads))]);
+        let spoken = [
+            ("{spoken=\"tls\"}", count(&counts.secured)),
+            ("{spoken=\"plain\"}", count(&counts.plain)),
+            ("{spoken=\"refused\"}", count(&counts.refused)),
+        ];
+        let help = "Accepted connections by protocol, and rejected ones";
+        family("counter", "connections_total", help, &spoken);
+        let help = "Connections to workers that fell back to plain text, with tls.mode prefer";
+        family("counter", "fallbacks_total", help, &[("", count(&counts.fallbacks))]);
+        page
     }
 
     /// The TLS part of a listener for this protocol.
@@ -188,18 +208,27 @@ fn warn(config: &Config, identity: &Identity) {
     if let Some(path) = Tls::exposed(config) {
         tracing::warn!(key = %path.display(), "every user of this machine can read the private key: run chmod 600");
     }
-    if let Some(early) = identity.early() {
-        tracing::error!(code = %StableCode::CertificateExpired, "{early}: peers will reject it until then");
-    }
-    match identity.not_after.map(|end| end.duration_since(SystemTime::now())) {
-        Some(Err(_)) => {
-            tracing::error!(code = %StableCode::CertificateExpired, "the certificate has expired and peers will reject it: issue a new one")
+    for FileFault { code, text, fails } in faults(identity) {
+        match fails {
+            true => tracing::error!(%code, "{text}"),
+            false => tracing::warn!(%code, "{text}: issue a new one"),
         }
+    }
+}
+
+/// What is wrong with a certificate at this time.
+fn faults(identity: &Identity) -> impl Iterator<Item = FileFault> {
+    let fault = |fails, text| FileFault { code: StableCode::CertificateExpired, text, fails };
+    let early =
+        identity.early().map(|early| fault(true, format!("{early}: peers will reject it until then")));
+    let expiry = match identity.not_after.map(|end| end.duration_since(SystemTime::now())) {
+        Some(Err(_)) => Some(fault(true, "the certificate has expired and peers will reject it".to_owned())),
         Some(Ok(left)) if left < SOON => {
-            tracing::warn!(code = %StableCode::CertificateExpired, hours = left.as_secs() / 3600, "the certificate expires soon: issue a new one");
+            Some(fault(false, format!("the certificate expires in {} hours", left.as_secs() / 3600)))
         }
-        _ => {}
-    }
+        _ => None,
+    };
+    early.into_iter().chain(expiry)
 }
 
 impl fmt::Debug for Tls {

@@ -9,31 +9,33 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, ConfigBuilder, Error, RootCertStore, ServerConfig, WantsVersions};
 use x509_parser::time::ASN1Time;
 
-use super::Config;
 use super::files::{Certified, Files};
 use super::verify::{Callers, Named};
+use super::{Config, Spoken};
 
 const HTTP1: &[u8] = b"http/1.1";
 const HTTP2: &[u8] = b"h2";
 
 /// Everything that handshakes need, from files of the same read.
 pub(super) struct Identity {
-    pub(super) servers: Option<Servers>,
-    pub(super) clients: Option<Clients>,
+    pub(super) servers: Option<Each<ServerConfig>>,
+    pub(super) clients: Option<Each<ClientConfig>>,
     pub(super) not_before: Option<SystemTime>,
     pub(super) not_after: Option<SystemTime>,
 }
 
-/// For listeners, by protocol.
-pub(super) struct Servers {
-    pub(super) both: Arc<ServerConfig>,
-    pub(super) http1: Arc<ServerConfig>,
+pub(super) struct Each<T> {
+    http1: Arc<T>,
+    http2: Arc<T>,
 }
 
-/// For outgoing connections, by protocol.
-pub(super) struct Clients {
-    pub(super) http1: Arc<ClientConfig>,
-    pub(super) http2: Arc<ClientConfig>,
+impl<T> Each<T> {
+    pub(super) fn get(&self, spoken: Spoken) -> Arc<T> {
+        match spoken {
+            Spoken::Http1 => self.http1.clone(),
+            Spoken::Http2 => self.http2.clone(),
+        }
+    }
 }
 
 impl Identity {
@@ -86,15 +88,20 @@ fn servers(
     config: &Config,
     certified: &Certified,
     authorities: Option<RootCertStore>,
-) -> Result<Servers, String> {
+) -> Result<Each<ServerConfig>, String> {
     let provider = provider();
+    let algorithms = provider.signature_verification_algorithms;
     let builder = versions(ServerConfig::builder_with_provider(provider.clone()))?;
     let builder = match authorities {
         None => builder.with_no_client_auth(),
         Some(roots) => {
             let signed = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
             let signed = signed.map_err(|error| format!("tls.client_ca: {error}"))?;
-            builder.with_client_cert_verifier(Arc::new(Callers::new(signed, config.names.clone())))
+            builder.with_client_cert_verifier(Arc::new(Callers {
+                signed,
+                algorithms,
+                names: config.names.clone(),
+            }))
         }
     };
     let made = builder.with_single_cert(certified.chain.clone(), certified.key.clone_key());
@@ -104,10 +111,14 @@ fn servers(
     http1.alpn_protocols = vec![HTTP1.to_vec()];
     let mut both = http1.clone();
     both.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
-    Ok(Servers { both: Arc::new(both), http1: Arc::new(http1) })
+    Ok(Each { http1: Arc::new(http1), http2: Arc::new(both) })
 }
 
-fn clients(config: &Config, certified: Option<&Certified>, roots: RootCertStore) -> Result<Clients, String> {
+fn clients(
+    config: &Config,
+    certified: Option<&Certified>,
+    roots: RootCertStore,
+) -> Result<Each<ClientConfig>, String> {
     let (provider, roots) = (provider(), Arc::new(roots));
     let builder = versions(ClientConfig::builder_with_provider(provider.clone()))?;
     let builder = if config.worker_names.is_empty() {
@@ -115,7 +126,7 @@ fn clients(config: &Config, certified: Option<&Certified>, roots: RootCertStore)
         builder.with_webpki_verifier(verifier.map_err(|error| format!("tls.ca: {error}"))?)
     } else {
         let algorithms = provider.signature_verification_algorithms;
-        let named = Named::new(roots, algorithms, config.worker_names.clone());
+        let named = Named { roots, algorithms, names: config.worker_names.clone() };
         builder.dangerous().with_custom_certificate_verifier(Arc::new(named))
     };
     let mut http1 = match certified {
@@ -128,7 +139,7 @@ fn clients(config: &Config, certified: Option<&Certified>, roots: RootCertStore)
     http1.alpn_protocols = vec![HTTP1.to_vec()];
     let mut http2 = http1.clone();
     http2.alpn_protocols = vec![HTTP2.to_vec()];
-    Ok(Clients { http1: Arc::new(http1), http2: Arc::new(http2) })
+    Ok(Each { http1: Arc::new(http1), http2: Arc::new(http2) })
 }
 
 fn versions<S: rustls::ConfigSide>(
@@ -162,15 +173,6 @@ mod tests {
             let certificate = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
             let end = UNIX_EPOCH + Duration::from_secs(seconds);
             assert_eq!(validity(certificate.der())[1], Some(end), "{year}");
-        }
-    }
-
-    #[test]
-    fn not_after_is_unknown_for_bytes_that_are_not_a_certificate() {
-        for der in
-            [&[][..], &[0x30], &[0x30, 0x80], &[0x30, 0x02, 0x30, 0x00], &[0x30, 0x84, 255, 255, 255, 255]]
-        {
-            assert_eq!(validity(der), [None; 2]);
         }
     }
 }

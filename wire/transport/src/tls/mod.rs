@@ -16,21 +16,16 @@
 //! Cold start: without the section TLS is off and costs nothing. Invalid files are an error at the start; later the
 //! previous identity stays.
 //!
-//! Reading order: `config` has the settings, `files` reads, `identity` builds rustls configurations with `verify` and
-//! `names`, and `handle` swaps them. `welcome` and `refusal` handle accepted connections, `outgoing` and `memory`
-//! outgoing ones. `stream` and `session` carry bytes, and `advice` explains errors.
+//! Reading order: `config` has the settings, `files` reads, `identity` builds rustls configurations with `verify`, and
+//! `handle` swaps them. `welcome` handles accepted connections, `outgoing` the others. `stream` carries bytes, and
+//! `advice` explains errors.
 
 mod advice;
 mod config;
 mod files;
 mod handle;
 mod identity;
-mod memory;
-mod metrics;
-mod names;
 mod outgoing;
-mod refusal;
-mod session;
 mod stream;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -40,7 +35,7 @@ mod welcome;
 pub use config::{Config, Mode};
 pub use handle::{Standing, Tls};
 pub use outgoing::Outgoing;
-pub(crate) use session::Session;
+pub(crate) use stream::Session;
 pub use stream::Stream;
 pub use welcome::Spoken;
 pub(crate) use welcome::Welcome;

@@ -10,19 +10,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rustls::ServerConfig;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::handle::Charter;
-use super::{Mode, Stream, refusal};
+use super::{Mode, Stream};
 use crate::frames::Socket;
 
-/// The first byte of a handshake.
 const HANDSHAKE: u8 = 0x16;
 
 /// Time of a handshake while others wait for their turn. Clients that stall would otherwise keep all others out, at each
 /// address.
 const TURN: Duration = Duration::from_secs(1);
+
+const WORDS: &str = "this port requires TLS: use https:// (grpcs://, frames+tls://)";
+
+/// The start of HTTP/2 without TLS.
+const PREFACE: &[u8] = b"PRI * HTTP/2";
+
+/// INADEQUATE_SECURITY of HTTP/2.
+const INADEQUATE: u32 = 0xc;
+
+/// Time and bytes for which the client is read after the response.
+const PATIENCE: Duration = Duration::from_secs(1);
+const HEARD: usize = 256 << 10;
 
 /// The protocol inside of TLS, as both sides negotiate it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,10 +112,14 @@ impl Welcome {
             if charter.config.mode < Mode::Require {
                 return Ok(Socket::Tcp(stream));
             }
-            return Err(refusal::of_plain(stream).await);
+            return Err(refuse_plain(stream).await);
         }
+        let identity = charter.identity();
+        let servers = identity.servers.as_ref();
+        let servers = servers.ok_or_else(|| io::Error::other("tls.certificate is not set"))?;
+        let config = servers.get(self.spoken);
         let turn = charter.handshakes.acquire().await.map_err(io::Error::other)?;
-        let mut accepting = pin!(Stream::accept(self.config(charter)?, stream));
+        let mut accepting = pin!(Stream::accept(config, stream));
         let agreed = loop {
             tokio::select! {
                 biased;
@@ -121,19 +136,66 @@ impl Welcome {
         match agreed {
             Ok(stream) => Ok(Socket::Tls(Box::new(stream))),
             Err((error, stream)) => {
-                refusal::linger(stream).await;
+                linger(stream).await;
                 Err(error)
             }
         }
     }
+}
 
-    fn config(&self, charter: &Charter) -> io::Result<Arc<ServerConfig>> {
-        let identity = charter.identity();
-        let servers =
-            identity.servers.as_ref().ok_or_else(|| io::Error::other("tls.certificate is not set"))?;
-        Ok(match self.spoken {
-            Spoken::Http1 => servers.http1.clone(),
-            Spoken::Http2 => servers.both.clone(),
-        })
+/// Tells users who forgot the `s` of `https`. Returns the error to log.
+async fn refuse_plain(mut stream: TcpStream) -> io::Error {
+    match tell(&mut stream).await {
+        Ok(()) => {
+            linger(stream).await;
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the client does not speak TLS, and tls.mode is require",
+            )
+        }
+        Err(error) => error,
     }
+}
+
+async fn tell(stream: &mut TcpStream) -> io::Result<()> {
+    let mut begin = [0; PREFACE.len()];
+    let seen = stream.peek(&mut begin).await?;
+    let answer = if PREFACE.starts_with(&begin[..seen]) { goaway() } else { bad_request() };
+    stream.write_all(&answer).await
+}
+
+/// Closes a connection after its client had time to read the response: closing with unread data would reset it earlier.
+async fn linger(mut stream: TcpStream) {
+    let end = async {
+        stream.shutdown().await?;
+        let (mut heard, mut buffer) = (0, [0; 4096]);
+        while heard < HEARD {
+            match stream.read(&mut buffer).await? {
+                0 => break,
+                read => heard += read,
+            }
+        }
+        Ok::<(), io::Error>(())
+    };
+    // A client that disconnects earlier has read the response.
+    let _ = tokio::time::timeout(PATIENCE, end).await;
+}
+
+fn bad_request() -> Vec<u8> {
+    let body = format!("{{\"error\":\"{WORDS}\"}}");
+    let head =
+        "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length:";
+    format!("{head} {}\r\n\r\n{body}", body.len()).into_bytes()
+}
+
+/// Empty settings, then GOAWAY with the message as debug data.
+fn goaway() -> Vec<u8> {
+    let mut frames = vec![0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let length = (8 + WORDS.len()) as u32;
+    frames.extend_from_slice(&length.to_be_bytes()[1..]);
+    frames.extend([7, 0, 0, 0, 0, 0]);
+    frames.extend(0u32.to_be_bytes());
+    frames.extend(INADEQUATE.to_be_bytes());
+    frames.extend(WORDS.as_bytes());
+    frames
 }

@@ -24,7 +24,6 @@ impl Body {
     }
 }
 
-/// A body's description and constructor.
 type Recipe = (&'static str, fn() -> Body);
 
 pub(crate) const ALL: &[Recipe] = &[
@@ -196,13 +195,11 @@ fn typed(datatype: &str, count: usize, contents: &[u8]) -> Vec<u8> {
     field(5, &[field(1, b"x"), field(2, datatype.as_bytes()), shape, field(5, contents)].concat())
 }
 
-/// A message with its prefix, as in the stream.
 pub(crate) fn grpc(message: &[u8]) -> Body {
     let length = (message.len() as u32).to_be_bytes();
     Body::Grpc([&[0][..], &length, message].concat().into())
 }
 
-/// A varint.
 fn number(mut number: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     while number >= 0x80 {

@@ -29,12 +29,10 @@ static ALLOCATOR: counting::Counting = counting::Counting;
 /// The limit in the documentation.
 const MOST: f64 = 4.0;
 
-/// The answer to every request: no outputs.
 fn nothing() -> InferResponse {
     InferResponse { model_name: "m".into(), model_version: "1".into(), ..Default::default() }
 }
 
-/// The server on a runtime of its own.
 struct Scene {
     runtime: Runtime,
     http: SocketAddr,

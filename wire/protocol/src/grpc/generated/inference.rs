@@ -17,7 +17,6 @@ pub struct ServerReadyResponse {
 pub struct ModelReadyRequest {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// Empty: the server chooses.
     #[prost(string, tag = "2")]
     pub version: ::prost::alloc::string::String,
 }
@@ -36,7 +35,6 @@ pub struct ServerMetadataResponse {
     pub version: ::prost::alloc::string::String,
     #[prost(string, repeated, tag = "3")]
     pub extensions: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// An extension of parm, with a number far from those that the protocol may add: the server's node, zone and card.
     #[prost(string, tag = "1001")]
     pub node: ::prost::alloc::string::String,
     #[prost(string, tag = "1002")]
@@ -70,7 +68,6 @@ pub struct ModelInferRequest {
     pub outputs: ::prost::alloc::vec::Vec<
         model_infer_request::InferRequestedOutputTensor,
     >,
-    /// One entry per input, in order: little-endian, row-major, no padding.
     #[prost(bytes = "bytes", repeated, tag = "7")]
     pub raw_input_contents: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
 }
@@ -89,7 +86,6 @@ pub mod model_infer_request {
             ::prost::alloc::string::String,
             super::InferParameter,
         >,
-        /// Empty when raw_input_contents is used.
         #[prost(message, optional, tag = "5")]
         pub contents: ::core::option::Option<super::InferTensorContents>,
     }
@@ -118,31 +114,14 @@ pub struct ModelInferResponse {
         InferParameter,
     >,
     #[prost(message, repeated, tag = "5")]
-    pub outputs: ::prost::alloc::vec::Vec<model_infer_response::InferOutputTensor>,
-    /// One entry per output, in order.
+    pub outputs: ::prost::alloc::vec::Vec<
+        crate::grpc::inference::model_infer_request::InferInputTensor,
+    >,
     #[prost(bytes = "bytes", repeated, tag = "6")]
     pub raw_output_contents: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
 }
 /// Nested message and enum types in `ModelInferResponse`.
-pub mod model_infer_response {
-    #[derive(Clone, PartialEq, ::prost::Message)]
-    pub struct InferOutputTensor {
-        #[prost(string, tag = "1")]
-        pub name: ::prost::alloc::string::String,
-        #[prost(string, tag = "2")]
-        pub datatype: ::prost::alloc::string::String,
-        #[prost(int64, repeated, tag = "3")]
-        pub shape: ::prost::alloc::vec::Vec<i64>,
-        #[prost(btree_map = "string, message", tag = "4")]
-        pub parameters: ::prost::alloc::collections::BTreeMap<
-            ::prost::alloc::string::String,
-            super::InferParameter,
-        >,
-        /// Empty when raw_output_contents is used.
-        #[prost(message, optional, tag = "5")]
-        pub contents: ::core::option::Option<super::InferTensorContents>,
-    }
-}
+pub mod model_infer_response {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct InferParameter {
     #[prost(oneof = "infer_parameter::ParameterChoice", tags = "1, 2, 3, 4, 5")]
@@ -164,17 +143,14 @@ pub mod infer_parameter {
         Uint64Param(u64),
     }
 }
-/// Typed values, flattened in row-major order. FP16 and BF16 have no field here: they travel raw.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct InferTensorContents {
     #[prost(bool, repeated, tag = "1")]
     pub bool_contents: ::prost::alloc::vec::Vec<bool>,
-    /// INT8, INT16, INT32.
     #[prost(int32, repeated, tag = "2")]
     pub int_contents: ::prost::alloc::vec::Vec<i32>,
     #[prost(int64, repeated, tag = "3")]
     pub int64_contents: ::prost::alloc::vec::Vec<i64>,
-    /// UINT8, UINT16, UINT32.
     #[prost(uint32, repeated, tag = "4")]
     pub uint_contents: ::prost::alloc::vec::Vec<u32>,
     #[prost(uint64, repeated, tag = "5")]
@@ -216,20 +192,17 @@ pub struct ModelOutput {
     #[prost(int64, repeated, tag = "3")]
     pub dims: ::prost::alloc::vec::Vec<i64>,
 }
-/// A further parameter of a model.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ModelParameter {
     #[prost(string, tag = "1")]
     pub string_value: ::prost::alloc::string::String,
 }
-/// The part of a model's configuration that clients read.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ModelConfig {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub platform: ::prost::alloc::string::String,
-    /// 0 when the model has no batch dimension.
     #[prost(int32, tag = "4")]
     pub max_batch_size: i32,
     #[prost(message, repeated, tag = "5")]
@@ -244,7 +217,6 @@ pub struct ModelConfig {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ModelStatisticsRequest {
-    /// Empty: all models.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
@@ -280,7 +252,6 @@ pub mod model_repository_parameter {
 pub struct RepositoryIndexRequest {
     #[prost(string, tag = "1")]
     pub repository_name: ::prost::alloc::string::String,
-    /// Only models that are ready.
     #[prost(bool, tag = "2")]
     pub ready: bool,
 }

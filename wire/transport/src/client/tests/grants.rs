@@ -56,7 +56,7 @@ impl Watcher for Asking {
 
 async fn served() -> (Endpoint, mpsc::Receiver<Option<Order>>) {
     let (heard, hears) = mpsc::channel(8);
-    let server = Server::new(Service(Arc::new(Sharing(heard))), CancellationToken::new());
+    let server = Arc::new(Server::new(Service(Arc::new(Sharing(heard))), CancellationToken::new()));
     (over_tcp(&server).await, hears)
 }
 
@@ -68,7 +68,7 @@ async fn client_can_answer_what_the_server_says_at_once() {
         let asking = Arc::new(Asking(OnceLock::new()));
         assert!(asking.0.set(client.clone()).is_ok());
         client.watch(asking);
-        client.infer(request(""), CallContext::default()).await.unwrap();
+        client.infer(request("", 8), CallContext::default()).await.unwrap();
         assert_eq!([hears.recv().await, hears.recv().await], [Some(None), Some(Some(ASK))]);
     }
 }

@@ -4,52 +4,20 @@ use std::time::Duration;
 
 use parm_protocol::rest::Encoded;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::*;
 use crate::client::http1::HttpConnection;
 use crate::client::pool::Failure;
+use crate::testing::{Served, answer, hear, serve_at};
 
 const ANSWER: &str = r#"{"model_name":"m","model_version":"3","outputs":[{"name":"y","datatype":"FP32","shape":[1,2],"data":[0.25,-4]}]}"#;
 
 /// As Python's `json` writes it.
 const NOT_A_NUMBER: &str =
     r#"{"model_name":"m","outputs":[{"name":"y","datatype":"FP32","shape":[1,1],"data":[NaN]}]}"#;
-
-/// Reads one request with its body: the head as text.
-async fn hear(stream: &mut TcpStream) -> Option<String> {
-    let mut heard = Vec::new();
-    let head = loop {
-        if stream.read_buf(&mut heard).await.ok()? == 0 {
-            return None;
-        }
-        if let Some(end) = heard.windows(4).position(|window| window == b"\r\n\r\n") {
-            break end + 4;
-        }
-    };
-    let text = String::from_utf8_lossy(&heard[..head]).to_lowercase();
-    let length = text.lines().find_map(|line| line.strip_prefix("content-length: "));
-    let length: usize = length.map_or(0, |length| length.trim().parse().unwrap());
-    while heard.len() < head + length {
-        stream.read_buf(&mut heard).await.ok().filter(|read| *read > 0)?;
-    }
-    Some(text)
-}
-
-async fn say(stream: &mut TcpStream, status: &str, body: &str) {
-    let text = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    stream.write_all(text.as_bytes()).await.unwrap();
-}
-
-async fn listen() -> (TcpListener, std::sync::Arc<dyn Client>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let client = client_of(listener.local_addr().unwrap());
-    (listener, client)
-}
 
 fn client_of(address: std::net::SocketAddr) -> std::sync::Arc<dyn Client> {
     let endpoint: Endpoint = format!("http://{address}").parse().unwrap();
@@ -62,49 +30,44 @@ fn client_of(address: std::net::SocketAddr) -> std::sync::Arc<dyn Client> {
     connect(&endpoint, &config).unwrap()
 }
 
+fn well() -> String {
+    answer("200 OK", ANSWER)
+}
+
+/// Serves connections one after the other, each with these answers. An empty one closes its connection after the request.
+async fn serve<const N: usize>(
+    connections: [Vec<String>; N],
+) -> (JoinHandle<Served>, std::sync::Arc<dyn Client>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = client_of(listener.local_addr().unwrap());
+    (tokio::spawn(serve_at(listener, connections.into())), client)
+}
+
 async fn infer(client: &dyn Client) -> Result<InferResponse, Error> {
-    client.infer(request(""), CallContext::default()).await
+    client.infer(request("", 8), CallContext::default()).await
 }
 
 #[tokio::test]
 async fn connection_is_reused_and_json_is_read() {
-    let (listener, client) = listen().await;
-    let server = tokio::spawn(async move {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        let mut heads = vec![];
-        for _ in 0..3 {
-            heads.push(hear(&mut stream).await.unwrap());
-            say(&mut stream, "200 OK", ANSWER).await;
-        }
-        heads
-    });
+    let (server, client) = serve([vec![well(); 3]]).await;
     for _ in 0..3 {
         let answer = infer(&*client).await.unwrap();
         assert_eq!((answer.model_name.as_str(), answer.model_version.as_str()), ("m", "3"));
         assert_eq!(answer.outputs[0].tensor.as_f32().unwrap().as_ref(), [0.25, -4.0]);
     }
-    for head in server.await.unwrap() {
-        assert!(head.starts_with("post /v2/models/m/infer http/1.1\r\n"), "{head}");
-        assert!(head.contains("authorization: bearer hush\r\n"), "{head}");
+    let Served(_, open, heads) = server.await.unwrap();
+    assert_eq!(open.len(), 1, "it stays open");
+    for head in heads {
+        assert!(head.starts_with("POST /v2/models/m/infer HTTP/1.1\r\n"), "{head}");
+        assert!(head.contains("authorization: Bearer hush\r\n"), "{head}");
         assert!(head.contains("inference-header-content-length: "), "{head}");
     }
 }
 
 #[tokio::test]
 async fn request_on_a_closing_connection_is_sent_again() {
-    let (listener, client) = listen().await;
-    let server = tokio::spawn(async move {
-        let (mut first, _) = listener.accept().await.unwrap();
-        hear(&mut first).await.unwrap();
-        say(&mut first, "200 OK", ANSWER).await;
-        // The second request is read and never answered, as by a server that was killed.
-        hear(&mut first).await.unwrap();
-        drop(first);
-        let (mut second, _) = listener.accept().await.unwrap();
-        hear(&mut second).await.unwrap();
-        say(&mut second, "200 OK", ANSWER).await;
-        second
-    });
+    // The second request is read and never answered, as by a server that was killed.
+    let (server, client) = serve([vec![well(), String::new()], vec![well()]]).await;
     infer(&*client).await.unwrap();
     infer(&*client).await.unwrap();
     server.await.unwrap();
@@ -112,22 +75,14 @@ async fn request_on_a_closing_connection_is_sent_again() {
 
 #[tokio::test]
 async fn request_that_runs_once_is_not_repeated_after_it_was_read() {
-    let (listener, client) = listen().await;
-    let server = tokio::spawn(async move {
-        let (mut first, _) = listener.accept().await.unwrap();
-        hear(&mut first).await.unwrap();
-        say(&mut first, "200 OK", ANSWER).await;
-        // The server may have done the work of the second request when it ends.
-        hear(&mut first).await.unwrap();
-        drop(first);
-        listener
-    });
+    // The server may have done the work of the second request when it ends.
+    let (server, client) = serve([vec![well(), String::new()]]).await;
     infer(&*client).await.unwrap();
     let deadline = Some(Instant::now() + Duration::from_secs(5));
     let context = CallContext { deadline, once: true, ..CallContext::default() };
-    let error = client.infer(request(""), context).await.unwrap_err();
+    let error = client.infer(request("", 8), context).await.unwrap_err();
     assert!(matches!(error, Error::Transport { .. }), "{error:?}");
-    let listener = server.await.unwrap();
+    let Served(listener, ..) = server.await.unwrap();
     assert!(futures::FutureExt::now_or_never(listener.accept()).is_none(), "sent again");
 }
 
@@ -144,12 +99,7 @@ async fn request_that_was_not_sent_gets_another_connection() {
     assert!(futures::poll!(&mut call).is_pending(), "it connects");
     refuse(&listener);
     listener.set_nonblocking(true).unwrap();
-    let listener = TcpListener::from_std(listener).unwrap();
-    let server = tokio::spawn(async move {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        hear(&mut stream).await.unwrap();
-        say(&mut stream, "200 OK", ANSWER).await;
-    });
+    let server = tokio::spawn(serve_at(TcpListener::from_std(listener).unwrap(), vec![vec![well()]]));
     call.await.unwrap();
     server.await.unwrap();
 }
@@ -208,9 +158,17 @@ async fn stray_answer_is_not_that_of_the_next_request() {
 async fn errors_are_told_apart() {
     let cases = [
         ("400 Bad Request", r#"{"error":"wrong shape"}"#, Code::InvalidArgument),
+        ("401 Unauthorized", r#"{"error":"no key"}"#, Code::Unauthenticated),
+        ("403 Forbidden", r#"{"error":"its role"}"#, Code::PermissionDenied),
         ("404 Not Found", r#"{"error":"no such model"}"#, Code::NotFound),
         ("404 Not Found", "404 page not found", Code::Unimplemented),
+        ("405 Method Not Allowed", r#"{"error":"GET only"}"#, Code::Unimplemented),
+        ("413 Content Too Large", r#"{"error":"less"}"#, Code::TooLarge),
+        ("422 Unprocessable Content", r#"{"error":"wrong"}"#, Code::InvalidArgument),
+        ("429 Too Many Requests", r#"{"error":"slower"}"#, Code::TooManyRequests),
         ("500 Internal Server Error", "<html>", Code::Internal),
+        ("502 Bad Gateway", "<html>", Code::Unavailable),
+        ("504 Gateway Timeout", r#"{"error":"late"}"#, Code::DeadlineExceeded),
         ("503 Service Unavailable\r\nretry-after: 1", r#"{"error":"busy"}"#, Code::Overloaded),
         (
             "503 Service Unavailable\r\nretry-after: 1\r\nparm-error-code: PARM-0032",
@@ -226,15 +184,8 @@ async fn errors_are_told_apart() {
         ("200 OK", "no json", Code::Internal),
         ("200 OK", NOT_A_NUMBER, Code::Internal),
     ];
-    let (listener, client) = listen().await;
-    let server = tokio::spawn(async move {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        for (status, body, _) in cases {
-            hear(&mut stream).await.unwrap();
-            say(&mut stream, status, body).await;
-        }
-        stream
-    });
+    let answers = cases.iter().map(|(status, body, _)| answer(status, body)).collect();
+    let (server, client) = serve([answers]).await;
     for (status, body, code) in cases {
         let error = infer(&*client).await.unwrap_err();
         assert_eq!(error.code(), code, "{status} {body}: {error}");
@@ -244,18 +195,10 @@ async fn errors_are_told_apart() {
 
 #[tokio::test]
 async fn response_over_the_limit_is_rejected() {
-    let (listener, client) = listen().await;
-    let server = tokio::spawn(async move {
-        let body = "x".repeat(10_001);
-        let declared = format!("content-length: 10001\r\n\r\n{body}");
-        let chunked = format!("transfer-encoding: chunked\r\n\r\n2711\r\n{body}\r\n0\r\n\r\n");
-        for answer in [declared, chunked] {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            hear(&mut stream).await.unwrap();
-            // May fail if the client disconnects before it has read all of this.
-            let _ = stream.write_all(format!("HTTP/1.1 200 OK\r\n{answer}").as_bytes()).await;
-        }
-    });
+    let body = "x".repeat(10_001);
+    let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked";
+    let chunked = format!("{head}\r\n\r\n2711\r\n{body}\r\n0\r\n\r\n");
+    let (server, client) = serve([vec![answer("200 OK", &body)], vec![chunked]]).await;
     for _ in 0..2 {
         let error = infer(&*client).await.unwrap_err();
         assert_eq!(error.code(), Code::TooLarge, "{error}");
@@ -265,10 +208,11 @@ async fn response_over_the_limit_is_rejected() {
 
 #[tokio::test(start_paused = true)]
 async fn call_to_a_silent_server_times_out_at_the_deadline() {
-    let (_listener, client) = listen().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = client_of(listener.local_addr().unwrap());
     let deadline = Some(Instant::now() + Duration::from_millis(30));
     let error =
-        client.infer(request(""), CallContext { deadline, ..CallContext::default() }).await.unwrap_err();
+        client.infer(request("", 8), CallContext { deadline, ..CallContext::default() }).await.unwrap_err();
     assert!(matches!(error, Error::DeadlineExceeded { .. }), "{error:?}");
     let error = client.server_metadata().await.unwrap_err();
     assert!(error.to_string().contains("timed out after 5s"), "{error}");
@@ -278,7 +222,8 @@ async fn call_to_a_silent_server_times_out_at_the_deadline() {
 
 #[tokio::test]
 async fn a_dropped_call_closes_its_connection() {
-    let (listener, client) = listen().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = client_of(listener.local_addr().unwrap());
     let call = tokio::spawn(async move { infer(&*client).await });
     let (mut stream, _) = listener.accept().await.unwrap();
     hear(&mut stream).await.unwrap();
@@ -301,33 +246,17 @@ async fn readiness_is_reported_while_all_connections_are_busy() {
     hear(&mut predicting).await.unwrap();
     assert_eq!(infer(&*client).await.map_err(|error| error.code()), Err(Code::Overloaded));
 
-    let server = tokio::spawn(async move {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        let heard = hear(&mut stream).await.unwrap();
-        say(&mut stream, "200 OK", "").await;
-        heard
-    });
+    let server = tokio::spawn(serve_at(listener, vec![vec![answer("200 OK", "")]]));
     assert_eq!(client.is_ready().await, Ok(true));
-    assert!(server.await.unwrap().starts_with("get /v2/health/ready "));
-    say(&mut predicting, "200 OK", ANSWER).await;
+    assert!(server.await.unwrap().2[0].starts_with("GET /v2/health/ready "));
+    predicting.write_all(well().as_bytes()).await.unwrap();
     assert!(busy.await.unwrap().is_ok());
 }
 
 #[tokio::test]
 async fn bytes_beyond_an_answer_are_not_the_next_answer() {
-    let (listener, client) = listen().await;
-    let other = ANSWER.replace("0.25", "7");
-    let stray = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{other}", other.len());
-    let server = tokio::spawn(async move {
-        let (mut first, _) = listener.accept().await.unwrap();
-        hear(&mut first).await.unwrap();
-        let text = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{ANSWER}{stray}", ANSWER.len());
-        first.write_all(text.as_bytes()).await.unwrap();
-        let (mut second, _) = listener.accept().await.unwrap();
-        hear(&mut second).await.unwrap();
-        say(&mut second, "200 OK", ANSWER).await;
-        (first, second)
-    });
+    let beyond = well() + &answer("200 OK", &ANSWER.replace("0.25", "7"));
+    let (server, client) = serve([vec![beyond], vec![well()]]).await;
     for _ in 0..2 {
         let answer = tokio::time::timeout(Duration::from_secs(5), infer(&*client)).await.unwrap().unwrap();
         assert_eq!(answer.outputs[0].tensor.as_f32().unwrap().as_ref(), [0.25, -4.0]);

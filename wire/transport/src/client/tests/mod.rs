@@ -1,11 +1,9 @@
 //! Clients that detect a server's transport, and reconnect.
 
+mod every;
 mod grants;
 mod grpc;
 mod http;
-mod loading;
-mod probes;
-mod urgency;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,10 +15,7 @@ use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper_util::rt::TokioIo;
 use parm_protocol::client::CallContext;
-use parm_protocol::{
-    Code, Context, InferRequest, InferResponse, InferenceService, ModelRef, NamedTensor, Parameters,
-    ServerMetadata, Tensor, Transport,
-};
+use parm_protocol::{Code, Context, InferRequest, InferResponse, InferenceService, Transport};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -31,17 +26,7 @@ use crate::keys::Caller;
 use crate::listening::Drain;
 use crate::scripted::{Scripted, echo};
 use crate::server::Offer;
-
-fn request(id: &str) -> InferRequest {
-    let tensor = Tensor::from_f32([1, 2].as_slice(), &[1.0, 2.0]).unwrap();
-    InferRequest {
-        model: ModelRef::latest("m"),
-        id: id.into(),
-        parameters: Parameters::new(),
-        inputs: vec![NamedTensor::new("x", tensor)],
-        outputs: vec![],
-    }
-}
+use crate::testing::request;
 
 /// A minimal server for the detection of frames: metadata, the upgrade, and one response to every inference over HTTP.
 struct Server<S> {
@@ -50,22 +35,20 @@ struct Server<S> {
     /// Status of the response to a client that requests frames nevertheless.
     refusal: u16,
     asked: AtomicUsize,
-    /// Status of `GET /v2`.
     described: u16,
-    /// Its other extensions.
     extensions: Vec<&'static str>,
     /// Content types of inferences over HTTP.
     sent: parking_lot::Mutex<Vec<String>>,
 }
 
 impl<S: InferenceService> Server<S> {
-    fn new(service: S, drain: CancellationToken) -> Arc<Self> {
+    fn new(service: S, drain: CancellationToken) -> Self {
         let offer = Offer::new(
             Arc::new(service),
             frames::Config::default().into(),
             Drain { begun: drain, ..Drain::default() },
         );
-        Arc::new(Self {
+        Self {
             offer,
             offers_frames: AtomicBool::new(true),
             refusal: 404,
@@ -73,7 +56,7 @@ impl<S: InferenceService> Server<S> {
             described: 200,
             extensions: Vec::new(),
             sent: parking_lot::Mutex::default(),
-        })
+        }
     }
 
     fn answer(&self, mut request: Request<Incoming>) -> Response<Full<Bytes>> {
@@ -127,23 +110,30 @@ async fn over_tcp<S: InferenceService>(server: &Arc<Server<S>>) -> Endpoint {
     endpoint
 }
 
-/// A service that answers with the transport of the request.
-fn names_transport() -> impl InferenceService {
-    Scripted(|request, context: Context| {
+/// A server that answers with the transport of the request.
+fn naming(drain: &CancellationToken) -> Server<impl InferenceService> {
+    let service = Scripted(|request, context: Context| {
         let mut response = echo(request);
         response.model_name = format!("{:?}", context.transport);
         std::future::ready(Ok(response))
-    })
+    });
+    Server::new(service, drain.clone())
+}
+
+/// Serves over TCP. Returns the server and a client of it.
+async fn meet<S: InferenceService>(server: Server<S>) -> (Arc<Server<S>>, Arc<dyn Client>) {
+    let server = Arc::new(server);
+    let client = connect(&over_tcp(&server).await, &Config::default()).unwrap();
+    (server, client)
 }
 
 async fn ask(client: &dyn Client, id: &str) -> Result<String, Error> {
-    Ok(client.infer(request(id), CallContext::default()).await?.model_name)
+    Ok(client.infer(request(id, 8), CallContext::default()).await?.model_name)
 }
 
 #[tokio::test]
 async fn frames_are_used_where_they_are_offered() {
-    let server = Server::new(names_transport(), CancellationToken::new());
-    let client = connect(&over_tcp(&server).await, &Config::default()).unwrap();
+    let (server, client) = meet(naming(&CancellationToken::new())).await;
     for _ in 0..3 {
         assert_eq!(ask(&*client, "").await.unwrap(), format!("{:?}", Transport::Frames));
     }
@@ -156,7 +146,7 @@ async fn frames_are_used_over_unix_sockets_too() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("worker.sock");
     let listener = UnixListener::bind(&path).unwrap();
-    let server = Server::new(names_transport(), CancellationToken::new());
+    let server = Arc::new(naming(&CancellationToken::new()));
     tokio::spawn(async move {
         loop {
             tokio::spawn(Arc::clone(&server).serve(listener.accept().await.unwrap().0.into()));
@@ -171,7 +161,7 @@ async fn frames_are_used_over_unix_sockets_too() {
 
 #[tokio::test]
 async fn http_is_used_if_frames_are_not_offered_or_not_preferred() {
-    let server = Server::new(names_transport(), CancellationToken::new());
+    let server = Arc::new(naming(&CancellationToken::new()));
     let endpoint = over_tcp(&server).await;
     let plain = Config { transport: Prefer::Http, ..Config::default() };
     assert_eq!(ask(&*connect(&endpoint, &plain).unwrap(), "").await.unwrap(), "by http");
@@ -181,8 +171,7 @@ async fn http_is_used_if_frames_are_not_offered_or_not_preferred() {
 
 #[tokio::test]
 async fn a_crowd_of_first_requests_opens_one_connection() {
-    let server = Server::new(names_transport(), CancellationToken::new());
-    let client = connect(&over_tcp(&server).await, &Config::default()).unwrap();
+    let (server, client) = meet(naming(&CancellationToken::new())).await;
     let crowd = (0..50).map(|n| {
         let client = &client;
         async move { ask(&**client, &n.to_string()).await.unwrap() }
@@ -209,8 +198,7 @@ async fn no_request_is_lost_when_a_server_drains() {
         })
     };
     let drain = CancellationToken::new();
-    let server = Server::new(service, drain.clone());
-    let client = connect(&over_tcp(&server).await, &Config::default()).unwrap();
+    let (server, client) = meet(Server::new(service, drain.clone())).await;
     let long = {
         let client = Arc::clone(&client);
         tokio::spawn(async move { ask(&*client, "long").await })
@@ -228,8 +216,7 @@ async fn no_request_is_lost_when_a_server_drains() {
 #[tokio::test]
 async fn client_falls_back_to_http_when_frames_are_gone() {
     let drain = CancellationToken::new();
-    let server = Server::new(names_transport(), drain.clone());
-    let client = connect(&over_tcp(&server).await, &Config::default()).unwrap();
+    let (server, client) = meet(naming(&drain)).await;
     take_frames_away(&server, &drain, &*client).await;
 }
 
@@ -254,9 +241,7 @@ async fn server_is_described_anew_when_its_frames_are_gone() {
         [(vec![], "application/json"), (vec!["binary_tensor_data"], "application/octet-stream")]
     {
         let drain = CancellationToken::new();
-        let mut server = Server::new(names_transport(), drain.clone());
-        Arc::get_mut(&mut server).unwrap().extensions = extensions;
-        let client = connect(&over_tcp(&server).await, &Config::default()).unwrap();
+        let (server, client) = meet(Server { extensions, ..naming(&drain) }).await;
         take_frames_away(&server, &drain, &*client).await;
         assert_eq!(ask(&*client, "").await.unwrap(), "by http");
         assert_eq!(*server.sent.lock(), [kind; 2]);
@@ -265,10 +250,8 @@ async fn server_is_described_anew_when_its_frames_are_gone() {
 
 #[tokio::test]
 async fn rejected_credential_is_reported() {
-    let mut server = Server::new(names_transport(), CancellationToken::new());
-    let inner = Arc::get_mut(&mut server).unwrap();
-    inner.refusal = 401;
-    inner.offers_frames = AtomicBool::new(false);
+    let server = naming(&CancellationToken::new());
+    let server = Arc::new(Server { refusal: 401, offers_frames: false.into(), ..server });
     let endpoint = over_tcp(&server).await;
     let endpoint = Endpoint { scheme: Scheme::Frames, ..endpoint };
     let error = ask(&*connect(&endpoint, &Config::default()).unwrap(), "").await.unwrap_err();
@@ -284,7 +267,7 @@ async fn negotiation_of_frames_times_out() {
     assert!(error.to_string().contains("timed out negotiating frames after 1s"), "{error}");
     let deadline = tokio::time::Instant::now() + Duration::from_millis(50);
     let context = CallContext { deadline: Some(deadline), ..CallContext::default() };
-    let error = client.infer(request(""), context).await.unwrap_err();
+    let error = client.infer(request("", 8), context).await.unwrap_err();
     assert_eq!(error.code(), Code::DeadlineExceeded, "{error}");
 }
 
@@ -309,10 +292,9 @@ async fn tensors_are_json_unless_the_server_lists_binary_ones() {
         (200, vec![], "application/json"),
         (404, vec![], "application/json"),
     ] {
-        let mut server = Server::new(names_transport(), CancellationToken::new());
-        let own = Arc::get_mut(&mut server).unwrap();
-        (own.described, own.extensions, own.offers_frames) = (described, extensions, false.into());
-        let client = connect(&over_tcp(&server).await, &Config::default()).unwrap();
+        let server = naming(&CancellationToken::new());
+        let (server, client) =
+            meet(Server { described, extensions, offers_frames: false.into(), ..server }).await;
         for _ in 0..3 {
             assert_eq!(ask(&*client, "").await.unwrap(), "by http");
         }
@@ -323,8 +305,7 @@ async fn tensors_are_json_unless_the_server_lists_binary_ones() {
 
 #[tokio::test]
 async fn server_without_the_protocol_is_named_as_such() {
-    let server = Server::new(names_transport(), CancellationToken::new());
-    let client = connect(&over_tcp(&server).await, &Config::default()).unwrap();
+    let (_, client) = meet(naming(&CancellationToken::new())).await;
     let error = client.is_ready().await.unwrap_err().to_string();
     let said = "it answered 404 to GET /v2/health/ready: it does not speak the Open Inference Protocol";
     assert!(error.starts_with(said) && error.contains("docs/interop.md"), "{error}");

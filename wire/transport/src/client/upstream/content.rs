@@ -19,7 +19,6 @@ pub(super) const LARGEST_WHOLE: usize = 1 << 20;
 /// Most bytes of a stream that are searched for content.
 pub(super) const LONGEST_SEARCH: usize = 64 << 10;
 
-/// The form of an answer's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyForm {
     /// A document: its end is its content.
@@ -72,7 +71,6 @@ fn is_searched(body: &[u8]) -> bool {
     body.len() > LONGEST_SEARCH
 }
 
-/// The complete lines.
 fn lines(body: &[u8]) -> impl Iterator<Item = &[u8]> {
     let end = body.iter().rposition(|byte| matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
     body[..end].split(|byte| matches!(byte, b'\n' | b'\r'))

@@ -5,7 +5,7 @@
 mod content;
 mod rest;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::future::ready;
 use std::num::NonZeroU32;
@@ -25,9 +25,10 @@ use parm_protocol::{
 
 use self::content::{BodyForm, LARGEST_WHOLE};
 use self::rest::{AnswerRest, NO_STATUS};
+use super::Config;
 use super::dial::Dialer;
-use super::pool::{Answer, Begun, Failure, Payload, Pool, authorization};
-use super::{Config, deadline};
+use super::pool::{Answer, Begun, Failure, Payload, Pool};
+use super::requests::{Requests, by_deadline};
 use crate::end_to_end;
 
 /// The least limit on requests in progress at a server: a stream keeps its place long after its first content.
@@ -39,15 +40,12 @@ const WINDOW: u32 = 256 << 10;
 /// The platform of the models that are routes.
 pub const ROUTE: &str = "http_route";
 
-/// A client of an upstream server.
-pub struct Upstream {
-    pool: Pool,
-    /// The operator's key for the server; without one the client's own is passed on.
-    authorization: Option<HeaderValue>,
+pub(super) struct Upstream {
+    /// With the operator's key for the server; without one the client's own is passed on.
+    requests: Requests,
     /// Names of the routes, which are its models.
     routes: Arc<[String]>,
     probe: Arc<str>,
-    timeout: Duration,
 }
 
 impl Upstream {
@@ -61,12 +59,11 @@ impl Upstream {
             let widened = Config { max_connections: most, ..config.clone() };
             (Pool::http1(dialer, &widened)?, config.upstream.routes.clone())
         };
-        let (probe, timeout) = (config.upstream.probe.clone(), config.control_timeout);
-        Ok(Self { pool, authorization: authorization(config)?, routes, probe, timeout })
+        Ok(Self { requests: Requests::new(pool, config)?, routes, probe: config.upstream.probe.clone() })
     }
 
     async fn send(&self, asked: &OpaqueRequest, context: CallContext) -> Result<OpaqueAnswer, Error> {
-        let permit = self.pool.permit().map_err(|_| busy(is_grpc(&asked.headers)))?;
+        let permit = self.requests.pool.permit().map_err(|_| busy(is_grpc(&asked.headers)))?;
         let body = match &asked.stream {
             Some(stream) => Payload::Streamed(stream.clone()),
             None => Payload::Whole(Encoded::from(asked.body.clone())),
@@ -76,20 +73,20 @@ impl Upstream {
         *request.uri_mut() = asked.target.clone().into();
         *request.headers_mut() = asked.headers.clone();
         let headers = request.headers_mut();
-        if let Some(value) = &self.authorization {
+        if let Some(value) = &self.requests.authorization {
             headers.insert(AUTHORIZATION, value.clone());
         }
         if let Some(Ok(value)) = context.traceparent.as_deref().map(HeaderValue::from_str) {
             headers.insert("traceparent", value);
         }
-        if !self.pool.is_http2() {
+        if !self.requests.pool.is_http2() {
             join_cookies(headers);
             // Some servers read the length of each such request.
             if asked.body.is_empty() && matches!(asked.method, Method::POST | Method::PUT | Method::PATCH) {
                 headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
             }
         }
-        let response = self.pool.send(&request, asked.repeatable, permit).await;
+        let response = self.requests.pool.send(&request, asked.repeatable, permit).await;
         self.read(response.map_err(|failure| self.explain(failure))?, asked.stall).await
     }
 
@@ -143,7 +140,7 @@ impl Upstream {
     }
 
     fn explain(&self, failure: Failure) -> Error {
-        let dialer = self.pool.dialer();
+        let dialer = self.requests.pool.dialer();
         match failure {
             Failure::NotConnected(error @ (Error::Unimplemented { .. } | Error::Malformed { .. })) => error,
             Failure::NotConnected(_) | Failure::Unsent(_) => {
@@ -158,26 +155,25 @@ impl Upstream {
     /// without a gRPC status is a failure.
     async fn is_alive(&self) -> Result<bool, Error> {
         let mut request = Request::new(Payload::Whole(Encoded::default()));
-        *request.uri_mut() = self
-            .probe
-            .parse()
-            .map_err(|error: http::uri::InvalidUri| Error::Malformed { message: error.to_string() })?;
-        request.headers_mut().extend(self.authorization.iter().map(|value| (AUTHORIZATION, value.clone())));
-        let failed = |failure: Failure| failure.at(self.pool.dialer(), LARGEST_WHOLE);
+        *request.uri_mut() =
+            self.probe.parse().map_err(|error: http::uri::InvalidUri| Error::malformed(error.to_string()))?;
+        request
+            .headers_mut()
+            .extend(self.requests.authorization.iter().map(|value| (AUTHORIZATION, value.clone())));
+        let failed = |failure: Failure| failure.at(self.requests.pool.dialer(), LARGEST_WHOLE);
         let answered = async {
-            let (head, answer) = match self.pool.ask(&request).await {
+            let (head, answer) = match self.requests.pool.ask(&request).await {
                 Ok(response) => response.into_parts(),
                 Err(Failure::Broken(_)) => return Ok(true),
                 Err(failure) => return Err(failed(failure)),
             };
-            if !self.pool.is_http2() {
+            if !self.requests.pool.is_http2() {
                 // The connection is kept for the next request.
                 answer.collect(LARGEST_WHOLE).await.map_err(failed)?;
             }
             Ok(!head.status.is_server_error() || head.headers.contains_key("grpc-status"))
         };
-        let waited = || self.pool.dialer().transport(format!("timed out after {:?}", self.timeout));
-        tokio::time::timeout(self.timeout, answered).await.map_err(|_| waited())?
+        self.requests.control(answered).await
     }
 }
 
@@ -220,8 +216,7 @@ fn is_failure(status: StatusCode, headers: &HeaderMap) -> bool {
 fn busy(is_call: bool) -> Error {
     let message = "all connections to this server are in use: raise frontend.client.max_connections";
     if is_call {
-        let error = Error::Overloaded { message: message.into(), retry_after: Duration::from_secs(1) };
-        let (head, ()) = crate::server::status_of(&error).into_http().into_parts();
+        let (head, ()) = crate::server::status_of(&Error::overloaded(message)).into_http().into_parts();
         let (status, headers, body) = (head.status, head.headers, Bytes::new());
         return Error::Answered(Box::new(FailedAnswer { status, headers, body }));
     }
@@ -232,7 +227,7 @@ fn busy(is_call: bool) -> Error {
 
 impl Client for Upstream {
     fn peer(&self) -> &str {
-        self.pool.dialer().peer()
+        self.requests.peer()
     }
 
     fn infer(&self, _: InferRequest, _: CallContext) -> BoxFuture<'_, Result<InferResponse, Error>> {
@@ -245,7 +240,7 @@ impl Client for Upstream {
         request: Arc<OpaqueRequest>,
         context: CallContext,
     ) -> BoxFuture<'_, Result<OpaqueAnswer, Error>> {
-        Box::pin(async move { deadline::within(context.deadline, self.send(&request, context)).await })
+        Box::pin(async move { by_deadline(context.deadline, self.send(&request, context)).await })
     }
 
     fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>> {

@@ -9,7 +9,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
 use hyper::body::{Body, Frame};
 use parm_protocol::{Broken, Error, ReaderHandle};
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -31,7 +30,6 @@ pub(super) struct AnswerRest {
     heard: Instant,
     /// Whether it is the client's answer: then its server alone gets the rest of the request.
     chosen: bool,
-    /// Whether trailers came.
     has_trailers: bool,
     /// The error that cuts the body next.
     cut: Option<Error>,
@@ -81,7 +79,7 @@ impl AnswerRest {
         self.broken.set(error.clone());
         Poll::Ready(Some(Ok(match self.form {
             BodyForm::Events => Frame::data(event(&error)),
-            BodyForm::Messages => Frame::trailers(trailers(&error)),
+            BodyForm::Messages => Frame::trailers(crate::server::trailers(&error)),
             BodyForm::Document | BodyForm::Lines | BodyForm::Bytes => {
                 self.cut = Some(error);
                 cx.waker().wake_by_ref();
@@ -89,14 +87,6 @@ impl AnswerRest {
             }
         })))
     }
-}
-
-/// Trailers with an error.
-fn trailers(error: &Error) -> HeaderMap {
-    let mut trailers = HeaderMap::new();
-    // It cannot fail: the message is escaped, and the metadata is ours.
-    let _ = crate::server::status_of(error).add_header(&mut trailers);
-    trailers
 }
 
 /// An event with an error, in the form that clients of OpenAI's interface know.

@@ -11,11 +11,8 @@ use parm_protocol::{
     Code, DataType, Error, InferRequest, InferResponse, ModelRef, NamedTensor, RequestedOutput, Shape, Tensor,
 };
 
-use super::frame::{Builder, Frame};
-use super::header::{self, Header, Kind, padded};
-use super::wire::{
-    Cursor, malformed, put_maybe_text, put_number, put_parameters, put_parameters_and, put_text,
-};
+use super::frame::{self, Builder, Frame, Header, Kind, padded};
+use super::wire::{Cursor, put_maybe_text, put_number, put_parameters, put_parameters_and, put_text};
 
 /// Metadata that travels with a request.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -111,7 +108,7 @@ pub(super) fn encode_failure(id: u64, error: &Error, limit: usize) -> Result<Fra
         message.truncate(message.floor_char_boundary(longest));
     }
     let mut builder = Builder::new(16 + message.len());
-    builder.head().put_u8(byte_of(error.code()));
+    builder.head().put_u8(error.code() as u8);
     put_text(builder.head(), &message);
     builder.finish(Kind::Failure, id, std::iter::empty(), limit)
 }
@@ -176,7 +173,7 @@ pub(super) struct Data<'a> {
 impl Data<'_> {
     fn take(&mut self, length: usize) -> Result<Bytes, Error> {
         let end = self.at.checked_add(length).filter(|end| *end <= self.body.len());
-        let end = end.ok_or_else(|| malformed("a tensor reaches beyond the frame"))?;
+        let end = end.ok_or_else(|| Error::malformed("a tensor reaches beyond the frame"))?;
         // An empty slice would keep the whole body alive.
         let bytes = if length == 0 { Bytes::new() } else { self.body.slice(self.at..end) };
         self.at = padded(end);
@@ -184,14 +181,19 @@ impl Data<'_> {
     }
 
     pub(super) fn finish(self) -> Result<(), Error> {
-        if self.at == self.body.len() { Ok(()) } else { Err(malformed("bytes left over after the tensors")) }
+        if self.at == self.body.len() {
+            Ok(())
+        } else {
+            Err(Error::malformed("bytes left over after the tensors"))
+        }
     }
 }
 
 pub(super) fn open(body: &Bytes) -> Result<(Cursor<'_>, Data<'_>), Error> {
-    let (length, rest) = body.split_first_chunk::<4>().ok_or_else(|| malformed("the frame has no head"))?;
+    let (length, rest) =
+        body.split_first_chunk::<4>().ok_or_else(|| Error::malformed("the frame has no head"))?;
     let length = u32::from_le_bytes(*length) as usize;
-    let head = rest.get(..length).ok_or_else(|| malformed("the head reaches beyond the frame"))?;
+    let head = rest.get(..length).ok_or_else(|| Error::malformed("the head reaches beyond the frame"))?;
     Ok((Cursor::new(head), Data { body, at: padded(4 + length) }))
 }
 
@@ -200,12 +202,12 @@ pub(super) fn open(body: &Bytes) -> Result<(Cursor<'_>, Data<'_>), Error> {
 #[doc(hidden)]
 pub fn survives(bytes: &Bytes) -> Vec<&'static str> {
     let header = bytes.first_chunk().and_then(Header::from_bytes);
-    let body = if header.is_some() { bytes.slice(header::LENGTH..) } else { bytes.clone() };
+    let body = if header.is_some() { bytes.slice(frame::LENGTH..) } else { bytes.clone() };
     let written = |frame: Result<Frame, Error>| {
         let whole = Bytes::from(frame.expect("a decoded value can be encoded").chunks.concat());
         let header = whole.first_chunk().and_then(Header::from_bytes).expect("a frame has a header");
-        assert_eq!(header.body as usize, whole.len() - header::LENGTH);
-        whole.slice(header::LENGTH..)
+        assert_eq!(header.body as usize, whole.len() - frame::LENGTH);
+        whole.slice(frame::LENGTH..)
     };
     let mut read = Vec::new();
     if let Ok((request, envelope)) = decode_request(&body) {
@@ -228,37 +230,9 @@ pub fn survives(bytes: &Bytes) -> Vec<&'static str> {
     read
 }
 
-fn byte_of(code: Code) -> u8 {
-    match code {
-        Code::NotFound => 1,
-        Code::InvalidArgument => 2,
-        Code::TooLarge => 3,
-        Code::Overloaded => 4,
-        Code::DeadlineExceeded => 5,
-        Code::Unavailable => 6,
-        Code::Unauthenticated => 7,
-        Code::PermissionDenied => 8,
-        Code::Unimplemented => 9,
-        Code::Internal => 10,
-        Code::TooManyRequests => 11,
-    }
-}
-
 /// An unknown class of a newer peer is an internal error.
 fn code_of(byte: u8) -> Code {
-    match byte {
-        1 => Code::NotFound,
-        2 => Code::InvalidArgument,
-        3 => Code::TooLarge,
-        4 => Code::Overloaded,
-        5 => Code::DeadlineExceeded,
-        6 => Code::Unavailable,
-        7 => Code::Unauthenticated,
-        8 => Code::PermissionDenied,
-        9 => Code::Unimplemented,
-        11 => Code::TooManyRequests,
-        _ => Code::Internal,
-    }
+    Code::ALL.into_iter().find(|code| *code as u8 == byte).unwrap_or(Code::Internal)
 }
 
 /// Datatypes are numbered as in [`DataType::ALL`], which may only grow at its end.
@@ -268,7 +242,7 @@ fn byte_of_datatype(datatype: DataType) -> u8 {
 
 fn datatype_of(byte: u8) -> Result<DataType, Error> {
     let datatype = DataType::ALL.get(usize::from(byte)).copied();
-    datatype.ok_or_else(|| malformed(&format!("unknown datatype {byte} in the frame")))
+    datatype.ok_or_else(|| Error::malformed(format!("unknown datatype {byte} in the frame")))
 }
 
 #[cfg(test)]

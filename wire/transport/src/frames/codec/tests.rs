@@ -1,69 +1,17 @@
-//! Properties of the codec: values survive the wire, and no input causes a panic.
+//! Properties of the codec. Fuzzing (`tests/fuzz.rs`) covers that no input causes a panic.
+
+#[path = "../../../../protocol/tests/support/values.rs"]
+mod values;
 
 use bytes::Bytes;
 use parm_protocol::{Parameter, Parameters};
-use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
+use self::values::{request, response};
 use super::*;
-use crate::frames::header::{Header, LENGTH};
+use crate::frames::frame::LENGTH;
 
 const LIMIT: usize = 1 << 20;
-
-fn parameters() -> impl Strategy<Value = Parameters> {
-    let parameter = prop_oneof![
-        any::<bool>().prop_map(Parameter::Bool),
-        any::<i64>().prop_map(Parameter::Int64),
-        any::<u64>().prop_map(Parameter::Uint64),
-        (-1e300..1e300).prop_map(Parameter::Double),
-        ".*".prop_map(Parameter::String),
-    ];
-    btree_map(".{0,6}", parameter, 0..3)
-}
-
-fn tensor() -> impl Strategy<Value = Tensor> {
-    let numbers = (0usize..13, vec(0usize..7, 0..5)).prop_flat_map(|(datatype, shape)| {
-        let datatype = DataType::ALL[datatype];
-        let bytes = shape.iter().product::<usize>() * datatype.size().unwrap_or(1);
-        let data = vec(any::<u8>(), bytes);
-        data.prop_map(move |data| Tensor::new(datatype, shape.as_slice(), data.into()).unwrap())
-    });
-    let strings = vec(vec(any::<u8>(), 0..9), 0..5).prop_map(|strings| {
-        let data =
-            strings.iter().flat_map(|s| (s.len() as u32).to_le_bytes().into_iter().chain(s.iter().copied()));
-        Tensor::new(DataType::Bytes, [strings.len()].as_slice(), data.collect::<Vec<u8>>().into()).unwrap()
-    });
-    let large = (8190usize..8200).prop_map(|length| {
-        Tensor::new(DataType::Uint8, [length].as_slice(), Bytes::from(vec![7; length])).unwrap()
-    });
-    prop_oneof![8 => numbers, 2 => strings, 1 => large]
-}
-
-fn tensors() -> impl Strategy<Value = Vec<NamedTensor>> {
-    let named = (".{0,9}", tensor(), parameters());
-    vec(named.prop_map(|(name, tensor, parameters)| NamedTensor { name, tensor, parameters }), 0..4)
-}
-
-fn request() -> impl Strategy<Value = InferRequest> {
-    let model =
-        (".{1,9}", proptest::option::of(".{0,3}")).prop_map(|(name, version)| ModelRef { name, version });
-    let output = (".{0,9}", parameters()).prop_map(|(name, parameters)| RequestedOutput { name, parameters });
-    (model, ".{0,9}", parameters(), tensors(), vec(output, 0..3)).prop_map(
-        |(model, id, parameters, inputs, outputs)| InferRequest { model, id, parameters, inputs, outputs },
-    )
-}
-
-fn response() -> impl Strategy<Value = InferResponse> {
-    (".{0,9}", ".{0,3}", ".{0,9}", parameters(), tensors()).prop_map(
-        |(model_name, model_version, id, parameters, outputs)| InferResponse {
-            model_name,
-            model_version,
-            id,
-            parameters,
-            outputs,
-        },
-    )
-}
 
 /// The frame as its receiver decodes it.
 fn received(frame: &Frame) -> (Header, Bytes) {
@@ -100,75 +48,24 @@ proptest! {
         let cut = body.slice(..at.index(body.len()));
         prop_assert!(decode_request(&cut).is_err());
     }
-
-    #[test]
-    fn altered_bodies_never_panic(
-        request in request(),
-        lies in vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
-    ) {
-        let (_, body) = received(&encode_request(1, &request, &Envelope::default(), LIMIT).unwrap());
-        let mut body = body.to_vec();
-        for (at, lie) in lies {
-            let at = at.index(body.len());
-            body[at] = lie;
-        }
-        let body = Bytes::from(body);
-        // Some changes are harmless (a letter of a name); an accepted request must still fit the bytes.
-        if let Ok((request, _)) = decode_request(&body) {
-            let size: usize = request.inputs.iter().map(|input| input.tensor.data().len()).sum();
-            prop_assert!(size <= body.len());
-        }
-        let _ = (decode_response(&body), decode_failure(&body));
-    }
-
-    #[test]
-    fn noise_never_panics(noise in vec(any::<u8>(), 0..200)) {
-        let noise = Bytes::from(noise);
-        let _ = (decode_request(&noise), decode_response(&noise), decode_failure(&noise));
-    }
 }
 
 #[test]
 fn every_class_of_error_keeps_its_class_and_words() {
-    let codes = [
-        Code::NotFound,
-        Code::InvalidArgument,
-        Code::TooLarge,
-        Code::Overloaded,
-        Code::DeadlineExceeded,
-        Code::Unavailable,
-        Code::Unauthenticated,
-        Code::PermissionDenied,
-        Code::Unimplemented,
-        Code::Internal,
-        Code::TooManyRequests,
-    ];
-    for code in codes {
+    for code in Code::ALL {
         let error = Error::Remote { code, message: format!("words about {code:?}") };
         let (header, body) = received(&encode_failure(9, &error, LIMIT).unwrap());
         assert_eq!((header.kind, header.id), (Kind::Failure, 9));
         assert_eq!(decode_failure(&body), Ok(error));
     }
-}
-
-#[test]
-fn every_datatype_keeps_its_number() {
-    for datatype in DataType::ALL {
-        assert_eq!(datatype_of(byte_of_datatype(datatype)), Ok(datatype));
-    }
-    assert!(datatype_of(14).is_err());
+    assert_eq!((Code::ALL[0] as u8, Code::ALL[10] as u8, code_of(12)), (1, 11, Code::Internal));
 }
 
 #[test]
 fn body_over_the_limit_is_rejected_by_its_sender() {
     let tensor = Tensor::from_f32([1000].as_slice(), &[0.5; 1000]).unwrap();
-    let request = InferRequest {
-        model: ModelRef::latest("m"),
-        id: String::new(),
-        parameters: Parameters::new(),
-        inputs: vec![NamedTensor::new("x", tensor)],
-        outputs: vec![],
-    };
+    let inputs = vec![NamedTensor::new("x", tensor)];
+    let request = InferRequest { model: ModelRef::latest("m"), inputs, ..InferRequest::default() };
     let refused = encode_request(1, &request, &Envelope::default(), 4000).unwrap_err();
     assert_eq!(refused, Error::BodyTooLarge { limit: 4000 });
 }
@@ -211,13 +108,7 @@ fn floats_of_a_large_tensor_are_read_in_place() {
 #[test]
 fn parts_beyond_the_bounds_are_refused() {
     use parm_protocol::bounds::{MOST_DIMENSIONS, MOST_PARAMETERS, MOST_TENSORS, MOST_TEXT_BYTES};
-    let small = || InferRequest {
-        model: ModelRef::latest("m"),
-        id: String::new(),
-        parameters: Parameters::new(),
-        inputs: vec![],
-        outputs: vec![],
-    };
+    let small = || InferRequest { model: ModelRef::latest("m"), ..InferRequest::default() };
     let scalar = |shape: Shape| Tensor::new(DataType::Uint8, shape, Bytes::from_static(&[1])).unwrap();
     let input = || NamedTensor::new("", scalar(Shape::new()));
     let output = || RequestedOutput { name: String::new(), parameters: Parameters::new() };
@@ -253,4 +144,15 @@ fn parts_beyond_the_bounds_are_refused() {
         let error = read(&request).unwrap_err().to_string();
         assert!(error.contains(words), "{error} lacks {words}");
     }
+}
+
+#[test]
+fn every_seed_of_the_fuzzer_decodes_as_the_kind_in_its_name() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/frames");
+    let seeds: Vec<_> = std::fs::read_dir(folder).unwrap().map(|seed| seed.unwrap().path()).collect();
+    for path in &seeds {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert_eq!(survives(&std::fs::read(path).unwrap().into()), [name]);
+    }
+    assert!(!seeds.is_empty());
 }

@@ -1,78 +1,61 @@
-//! Clients that ignore the server's goodbye, or send requests after their own.
+//! Clients that ignore the server's goodbye, send requests after their own, or use the number of a cancelled request.
 
 use super::*;
 
 /// A server whose connection is old after ten seconds, and the client's end of it.
 struct Scene {
     near: UnixStream,
-    serving: JoinHandle<std::io::Result<()>>,
+    server: Server,
     began: Instant,
-    drain: CancellationToken,
-}
-
-/// Takes a second per character of a request's id.
-async fn answer(request: InferRequest) -> Result<parm_protocol::InferResponse, Error> {
-    tokio::time::sleep(Duration::from_secs(request.id.len() as u64)).await;
-    Ok(echo(request))
+    /// The received frames with their times.
+    heard: Vec<(Header, Bytes, Duration)>,
 }
 
 impl Scene {
     fn new(age: Option<Duration>) -> Self {
-        let (near, far) = UnixStream::pair().unwrap();
-        let (drain, limits) = (CancellationToken::new(), Limits { age, ..Config::default().into() });
-        let ended = drain.clone();
-        let service = Arc::new(Scripted(|request, _| answer(request)));
-        let serving = tokio::spawn(async move { serve(far.into(), b"", service, &limits, ended).await });
-        Self { near, serving, began: Instant::now(), drain }
+        let limits = Limits { age, ..Config::default().into() };
+        let (near, server) = served(Scripted(|request, _| answer(request)), limits);
+        Self { near, server, began: Instant::now(), heard: Vec::new() }
     }
 
     async fn ask(&mut self, number: u64, id: &str) -> std::io::Result<()> {
-        let frame = codec::encode_request(number, &request(id, 8), &codec::Envelope::default(), 64 << 20);
-        self.near.write_all(&frame.unwrap().chunks.concat()).await
+        self.near.write_all(&asked(number, &request(id, 8))).await
     }
 
-    /// Sends a request every second, answers pings and ignores the goodbye, until the server closes. Returns the
-    /// received frames with their times.
-    async fn ignore_goodbye(&mut self) -> Vec<(header::Kind, u64, Duration)> {
-        let mut heard = Vec::new();
-        for number in 100.. {
-            assert!(
-                self.began.elapsed() < Duration::from_secs(120),
-                "the connection outlives its age: {heard:?}"
-            );
-            if self.ask(number, "").await.is_err() {
-                break;
-            }
-            let second = tokio::time::sleep(Duration::from_secs(1));
-            tokio::pin!(second);
-            loop {
-                let frame = tokio::select! {
-                    frame = next_frame(&mut self.near) => frame,
-                    () = second.as_mut() => break,
-                };
-                match frame {
-                    Ok((header, _)) => heard.push((header.kind, header.id, self.began.elapsed())),
-                    Err(_) => return heard,
-                }
-                if heard.last().is_some_and(|(kind, ..)| *kind == header::Kind::Ping) {
-                    let _ = self.near.write_all(&Frame::bare(header::Kind::Pong, 0).chunks[0]).await;
-                }
+    /// Receives frames for so many seconds, and answers pings. Whether the server closed the connection.
+    async fn hear(&mut self, seconds: u64) -> bool {
+        let end = Instant::now() + Duration::from_secs(seconds);
+        while let Ok(frame) = tokio::time::timeout_at(end, next_frame(&mut self.near)).await {
+            let Ok((header, body)) = frame else { return true };
+            self.heard.push((header, body.into(), self.began.elapsed()));
+            if header.kind == Kind::Ping {
+                let _ = self.near.write_all(&bare(Kind::Pong)).await;
             }
         }
-        heard
+        false
+    }
+
+    /// Sends a request every second and ignores the goodbye, until the server closes.
+    async fn ignore_goodbye(&mut self) {
+        for number in 100.. {
+            let heard = &self.heard;
+            assert!(self.began.elapsed().as_secs() < 120, "the connection outlives its age: {heard:?}");
+            if self.ask(number, "").await.is_err() || self.hear(1).await {
+                return;
+            }
+        }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn connection_ends_at_its_age_when_goodbye_is_ignored() {
     let mut scene = Scene::new(Some(Duration::from_secs(10)));
-    let heard = scene.ignore_goodbye().await;
-    let ended = scene.began.elapsed();
-    scene.serving.await.unwrap().unwrap();
-    let patience = Config::default().ping_timeout;
-    let end = Duration::from_secs(10) + patience;
+    scene.ignore_goodbye().await;
+    let (ended, heard) = (scene.began.elapsed(), scene.heard);
+    scene.server.task.await.unwrap().unwrap();
+    let end = Duration::from_secs(10) + Config::default().ping_timeout;
     assert!((end..end + Duration::from_secs(3)).contains(&ended), "ended after {ended:?}: {heard:?}");
-    let answered = heard.iter().filter(|(kind, ..)| *kind == header::Kind::Response).count();
+    let answered = heard.iter().filter(|(header, ..)| header.kind == Kind::Response).count();
     assert!(answered >= 14, "requests before the end are answered: {heard:?}");
 }
 
@@ -80,58 +63,61 @@ async fn connection_ends_at_its_age_when_goodbye_is_ignored() {
 async fn requests_in_progress_are_answered_after_ignored_goodbye() {
     let mut scene = Scene::new(Some(Duration::from_secs(10)));
     scene.ask(7, &"x".repeat(30)).await.unwrap();
-    let heard = scene.ignore_goodbye().await;
-    let ended = scene.began.elapsed();
-    scene.serving.await.unwrap().unwrap();
-    assert!(heard.iter().any(|(kind, id, _)| (*kind, *id) == (header::Kind::Response, 7)), "{heard:?}");
+    scene.ignore_goodbye().await;
+    let (ended, heard) = (scene.began.elapsed(), scene.heard);
+    scene.server.task.await.unwrap().unwrap();
+    let is_answer = |header: &Header| (header.kind, header.id) == (Kind::Response, 7);
+    assert!(heard.iter().any(|(header, ..)| is_answer(header)), "{heard:?}");
     assert!(ended < Duration::from_secs(33), "ended after {ended:?}");
-    let late = heard.iter().filter(|(_, id, at)| *id >= 100 && *at > Duration::from_secs(17));
-    let kinds: Vec<_> = late.map(|(kind, ..)| *kind).collect();
+    let late = heard.iter().filter(|(header, _, at)| header.id >= 100 && *at > Duration::from_secs(17));
+    let kinds: Vec<_> = late.map(|(header, ..)| header.kind).collect();
     assert!(kinds.len() >= 10, "later requests are refused, not dropped: {heard:?}");
-    assert!(kinds.iter().all(|kind| *kind == header::Kind::Failure), "{heard:?}");
+    assert!(kinds.iter().all(|kind| *kind == Kind::Failure), "{heard:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn drain_ends_connection_when_goodbye_is_ignored() {
     let mut scene = Scene::new(None);
-    scene.drain.cancel();
+    scene.server.drain.cancel();
     scene.ignore_goodbye().await;
     assert!(scene.began.elapsed() < Duration::from_secs(9), "{:?}", scene.began.elapsed());
-    scene.serving.await.unwrap().unwrap();
+    scene.server.task.await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn connection_ends_when_requests_follow_clients_goodbye() {
     for early in [true, false] {
         let mut scene = Scene::new(Some(Duration::from_secs(10)));
-        let goodbye = Frame::bare(header::Kind::GoAway, 0).chunks[0].clone();
         if early {
-            scene.near.write_all(&goodbye).await.unwrap();
+            scene.near.write_all(&bare(Kind::GoAway)).await.unwrap();
         }
         // A request takes three seconds and one arrives every second, so the connection is never idle.
-        let mut ended = false;
-        for number in 100..130 {
-            ended = scene.ask(number, "xxx").await.is_err();
-            let second = tokio::time::sleep(Duration::from_secs(1));
-            tokio::pin!(second);
-            while !ended {
-                let frame = tokio::select! {
-                    frame = next_frame(&mut scene.near) => frame,
-                    () = second.as_mut() => break,
-                };
-                match frame.map(|(header, _)| header.kind) {
-                    Ok(header::Kind::GoAway) => scene.near.write_all(&goodbye).await.unwrap(),
-                    Ok(_) => {}
-                    Err(_) => ended = true,
-                }
-            }
-            if ended {
+        for number in 100.. {
+            assert!(number < 130, "the connection lasts, goodbye said early: {early}");
+            if scene.ask(number, "xxx").await.is_err() || scene.hear(1).await {
                 break;
             }
+            if scene.heard.drain(..).any(|(header, ..)| header.kind == Kind::GoAway) {
+                scene.near.write_all(&bare(Kind::GoAway)).await.unwrap();
+            }
         }
-        assert!(ended, "the connection lasts after {:?}, goodbye said early: {early}", scene.began.elapsed());
-        let error = scene.serving.await.unwrap().unwrap_err();
+        let error = scene.server.task.await.unwrap().unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidData, "{error}");
         assert!(scene.began.elapsed() < Duration::from_secs(13), "{:?}", scene.began.elapsed());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_gets_its_own_answer_when_its_id_was_cancelled() {
+    let mut scene = Scene::new(None);
+    scene.ask(5, &"x".repeat(20)).await.unwrap();
+    scene.hear(1).await;
+    scene.near.write_all(&Frame::bare(Kind::Cancel, 5).chunks[0]).await.unwrap();
+    scene.ask(5, "second").await.unwrap();
+    scene.hear(60).await;
+    let mut answers = scene.heard.iter().filter(|(header, ..)| header.kind != Kind::Ping);
+    let (header, body, _) = answers.next().unwrap();
+    assert_eq!((header.kind, header.id), (Kind::Response, 5));
+    assert_eq!(codec::decode_response(body).unwrap().id, "second");
+    assert!(answers.next().is_none(), "{:?}", scene.heard);
 }

@@ -4,7 +4,6 @@ use std::num::NonZeroU16;
 use std::sync::OnceLock;
 
 use parm_grants::{Ask, Class, Order, Told};
-use parm_protocol::InferResponse;
 use parm_protocol::fleet::{Frontend, Giver, Mailbox, News, SHARE, Watcher};
 use tokio::sync::mpsc;
 
@@ -85,8 +84,7 @@ struct Ends {
     giving: Arc<Giving>,
     hears: mpsc::Receiver<Heard>,
     told: mpsc::Receiver<(u64, News)>,
-    server: JoinHandle<std::io::Result<()>>,
-    drain: CancellationToken,
+    server: Server,
 }
 
 /// The parameters say whether the sides support grants.
@@ -97,13 +95,10 @@ fn ends(budget: Arc<Budget>, (near, far): (Socket, Socket), server: bool, client
     let negotiated = Negotiated { grants: client, slots: NonZeroU16::new(3), ..Negotiated::of(&config) };
     let (news, told) = mpsc::channel(64);
     let watcher: Arc<dyn Watcher> = Arc::new(Listener(news));
-    let connection = Connection::watched("pair".into(), near, b"", negotiated, &config, Some((5, watcher)));
-    let (service, limits) =
-        (Arc::new(Service(giving.clone())), Limits { budget, grants: server, ..config.into() });
-    let drain = CancellationToken::new();
-    let begun = drain.clone();
-    let server = tokio::spawn(async move { serve(far, b"", service, &limits, begun).await });
-    Ends { connection, giving, hears, told, server, drain }
+    let connection = Connection::new("pair".into(), near, b"", negotiated, &config, Some((5, watcher)));
+    let limits = Limits { budget, grants: server, ..config.into() };
+    let server = Server::new(far, Service(giving.clone()), limits);
+    Ends { connection, giving, hears, told, server }
 }
 
 fn pair() -> (Socket, Socket) {
@@ -165,13 +160,12 @@ async fn grant_of_a_request_that_does_not_run_goes_back() {
 
 #[tokio::test]
 async fn end_of_a_connection_is_its_last_news() {
-    let Ends { connection, giving, mut hears, mut told, server, drain } =
-        ends(unlimited(), pair(), true, true);
+    let Ends { connection, giving, mut hears, mut told, server } = ends(unlimited(), pair(), true, true);
     assert_eq!(hears.recv().await, Some(Heard::Joined));
-    drain.cancel();
+    server.drain.cancel();
     while told.recv().await != Some((5, News::Ended)) {}
     giving.mailbox.get().unwrap().post(Told::Granted, true);
-    server.await.unwrap().unwrap();
+    server.task.await.unwrap().unwrap();
     drop(connection);
     assert_eq!(told.recv().await, None, "a draining connection grants nothing");
 }
@@ -190,14 +184,12 @@ async fn ask_is_received_when_the_byte_budget_is_spent() {
 #[tokio::test]
 async fn request_is_charged_to_its_share_if_the_server_has_shares() {
     for knows in [true, false] {
-        let (near, far) = UnixStream::pair().unwrap();
         let (heard, mut hears) = mpsc::channel(64);
-        let service = Arc::new(Service(Arc::new(Giving { heard, mailbox: OnceLock::new() })));
+        let service = Service(Arc::new(Giving { heard, mailbox: OnceLock::new() }));
         let config = Config::default();
         let negotiated = Negotiated { shares: knows, ..Negotiated::of(&config) };
-        let connection = Connection::new("pair".into(), near.into(), b"", negotiated, &config);
-        let limits = Limits::from(config);
-        tokio::spawn(async move { serve(far.into(), b"", service, &limits, CancellationToken::new()).await });
+        let (near, _server) = served(service, config.clone());
+        let connection = Connection::new("pair".into(), near.into(), b"", negotiated, &config, None);
         let context = CallContext { share: Some("gold".into()), ..CallContext::default() };
         connection.infer(&request("", 8), &context).await.unwrap();
         let charged = if knows { Heard::Charged("gold".into()) } else { Heard::Came(None) };

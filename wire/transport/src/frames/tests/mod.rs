@@ -1,12 +1,8 @@
 //! Both ends of a connection, over a socket pair: the helpers that all tests of frames share.
 
-mod cancel;
-mod ending;
 mod goodbye;
 mod grants;
-mod keys;
 mod limits;
-mod slow;
 mod traffic;
 
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -16,10 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parm_protocol::client::CallContext;
-use parm_protocol::{
-    Code, Context, DataType, Error, InferRequest, InferenceService, ModelRef, NamedTensor, Parameters,
-    Tensor, Transport,
-};
+use parm_protocol::{Code, Context, Error, InferRequest, InferResponse, InferenceService, Transport};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Notify;
@@ -27,40 +20,24 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::frame::Frame;
+use super::frame::{Frame, Header, Kind, LENGTH};
 use super::*;
 use crate::Budget;
 use crate::scripted::{Scripted, echo};
+use crate::testing::request;
 
-fn request(id: impl Into<String>, bytes: usize) -> InferRequest {
-    let data = Bytes::from(vec![1u8; bytes]);
-    let tensor = Tensor::new(DataType::Uint8, [bytes].as_slice(), data).unwrap();
-    InferRequest {
-        model: ModelRef::latest("m"),
-        id: id.into(),
-        parameters: Parameters::new(),
-        inputs: vec![NamedTensor::new("x", tensor)],
-        outputs: vec![],
-    }
+fn client(near: impl Into<Socket>, config: &Config) -> Connection {
+    Connection::new("pair".into(), near.into(), b"", Negotiated::of(config), config, None)
 }
 
-/// A client's end of a negotiated connection.
-fn client(near: UnixStream, config: &Config) -> Connection {
-    Connection::new("pair".into(), near.into(), b"", Negotiated::of(config), config)
-}
-
-/// Serves the far end of a connection until the client closes it.
-async fn serve_end<S: InferenceService>(
-    far: UnixStream,
-    service: S,
-    limits: impl Into<Limits>,
-) -> std::io::Result<()> {
-    serve(far.into(), b"", Arc::new(service), &limits.into(), CancellationToken::new()).await
-}
-
-/// A service that answers with its inputs.
 fn echoing() -> impl InferenceService {
     Scripted(|request, _| async move { Ok(echo(request)) })
+}
+
+/// Takes a second per character of a request's id.
+async fn answer(request: InferRequest) -> Result<InferResponse, Error> {
+    tokio::time::sleep(Duration::from_secs(request.id.len() as u64)).await;
+    Ok(echo(request))
 }
 
 struct Server {
@@ -68,27 +45,43 @@ struct Server {
     drain: CancellationToken,
 }
 
-fn start<S: InferenceService>(service: S, config: &Config) -> (Connection, Server) {
-    let (near, far) = UnixStream::pair().unwrap();
-    let (drain, config) = (CancellationToken::new(), config.clone());
-    let connection = client(near, &config);
-    let token = drain.clone();
-    let task =
-        tokio::spawn(async move { serve(far.into(), b"", Arc::new(service), &config.into(), token).await });
-    (connection, Server { task, drain })
+impl Server {
+    fn new(far: Socket, service: impl InferenceService, limits: impl Into<Limits>) -> Self {
+        let (drain, limits) = (CancellationToken::new(), limits.into());
+        let ended = drain.clone();
+        let task = tokio::spawn(async move { serve(far, b"", Arc::new(service), &limits, ended).await });
+        Self { task, drain }
+    }
 }
 
-/// Reads a whole frame from a peer that the test plays.
-async fn next_frame(near: &mut UnixStream) -> std::io::Result<(header::Header, Vec<u8>)> {
-    let mut bytes = [0; header::LENGTH];
+/// A server, and the socket of a client that the test plays.
+fn served(service: impl InferenceService, limits: impl Into<Limits>) -> (UnixStream, Server) {
+    let (near, far) = UnixStream::pair().unwrap();
+    (near, Server::new(far.into(), service, limits))
+}
+
+fn start(service: impl InferenceService, config: &Config) -> (Connection, Server) {
+    let (near, server) = served(service, config.clone());
+    (client(near, config), server)
+}
+
+fn asked(number: u64, request: &InferRequest) -> Vec<u8> {
+    codec::encode_request(number, request, &codec::Envelope::default(), 64 << 20).unwrap().chunks.concat()
+}
+
+fn bare(kind: Kind) -> Bytes {
+    Frame::bare(kind, 0).chunks[0].clone()
+}
+
+async fn next_frame(near: &mut UnixStream) -> std::io::Result<(Header, Vec<u8>)> {
+    let mut bytes = [0; LENGTH];
     near.read_exact(&mut bytes).await?;
-    let header = header::Header::from_bytes(&bytes).unwrap();
+    let header = Header::from_bytes(&bytes).unwrap();
     let mut body = vec![0; header.body as usize];
     near.read_exact(&mut body).await?;
     Ok((header, body))
 }
 
-/// No deadline, no trace.
 const ANY_TIME: &CallContext = &CallContext { deadline: None, traceparent: None, share: None, once: false };
 
 /// Counts itself while it exists.

@@ -1,6 +1,10 @@
-//! Requests and their answers on one connection.
+//! Requests and their answers on one connection: their keys, and the end of both.
+
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
 
 use super::*;
+use crate::keys::{Digest, Entry, Keys, Role};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousands_of_requests_keep_their_answers_apart() {
@@ -23,7 +27,6 @@ async fn thousands_of_requests_keep_their_answers_apart() {
         }
     });
     futures::future::join_all(calls).await;
-    assert_eq!(connection.in_flight(), 0);
 }
 
 #[tokio::test]
@@ -32,7 +35,7 @@ async fn bytes_read_with_the_negotiation_are_not_lost_over_tcp() {
     let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (mut far, _) = listener.accept().await.unwrap();
     let config = Config::default();
-    let connection = Connection::new("tcp".into(), near.into(), b"", Negotiated::of(&config), &config);
+    let connection = client(near, &config);
     let server = async {
         let mut first = [0; 40];
         far.read_exact(&mut first).await.unwrap();
@@ -78,19 +81,6 @@ async fn deadline_is_enforced_and_sent_to_the_server() {
     assert!(remaining <= Duration::from_millis(40) && remaining > Duration::from_millis(20), "{remaining:?}");
 }
 
-#[tokio::test]
-async fn service_panic_fails_only_its_request() {
-    let service = Scripted(|request: InferRequest, _| async move {
-        tokio::task::yield_now().await;
-        assert_ne!(request.id, "bad", "scripted panic");
-        Ok(echo(request))
-    });
-    let (connection, _server) = start(service, &Config::default());
-    let error = connection.infer(&request("bad", 8), ANY_TIME).await.unwrap_err();
-    assert_eq!(error.code(), Code::Internal);
-    assert_eq!(connection.infer(&request("good", 8), ANY_TIME).await.unwrap().id, "good");
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_bodies_survive_partial_writes() {
     let service = Scripted(|request, _| std::future::ready(Ok(echo(request))));
@@ -101,4 +91,208 @@ async fn large_bodies_survive_partial_writes() {
             panic!("{error} {:?}", server.task.await);
         }
     }
+}
+
+#[tokio::test]
+async fn dropped_call_is_cancelled_at_the_server() {
+    let (service, count, changed) = endless();
+    let (connection, _server) = start(service, &Config::default());
+    let ask = request("", 8);
+    tokio::select! {
+        answer = connection.infer(&ask, ANY_TIME) => panic!("{answer:?}"),
+        () = until(&count, &changed, 1) => {}
+    }
+    until(&count, &changed, 0).await;
+    assert!(connection.is_open(), "only that call is cancelled");
+}
+
+#[tokio::test]
+async fn requests_of_a_disconnected_client_are_dropped() {
+    let (service, count, changed) = endless();
+    let (connection, server) = start(service, &Config::default());
+    let connection = Arc::new(connection);
+    let calls: Vec<_> = (0..5)
+        .map(|_| {
+            let connection = Arc::clone(&connection);
+            tokio::spawn(async move { connection.infer(&request("", 8), ANY_TIME).await })
+        })
+        .collect();
+    until(&count, &changed, 5).await;
+    calls.iter().for_each(JoinHandle::abort);
+    for call in calls {
+        assert!(call.await.unwrap_err().is_cancelled());
+    }
+    drop(connection);
+    until(&count, &changed, 0).await;
+    server.task.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_fail_when_the_server_hangs() {
+    let (near, far) = UnixStream::pair().unwrap();
+    let config = Config::default();
+    let connection = client(near, &config);
+    let ask = request("", 100);
+    let (first, second) = tokio::join!(connection.infer(&ask, ANY_TIME), connection.infer(&ask, ANY_TIME));
+    let expected =
+        Error::Transport { peer: "pair".into(), message: "no sign of life in 5s after a ping".into() };
+    assert_eq!(first, Err(expected.clone()));
+    assert_eq!(second, Err(expected));
+    assert!(!connection.is_open());
+    drop(far);
+}
+
+#[tokio::test(start_paused = true)]
+async fn connection_ends_when_the_client_hangs() {
+    let (_near, server) = served(endless().0, Config::default());
+    let end = server.task.await.unwrap();
+    assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_answer_does_not_end_the_connection() {
+    let service = Scripted(|request, _| async move {
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        Ok(echo(request))
+    });
+    let (connection, _server) = start(service, &Config::default());
+    assert_eq!(connection.infer(&request("slow", 8), ANY_TIME).await.unwrap().id, "slow");
+}
+
+#[tokio::test]
+async fn drain_answers_accepted_requests_and_then_closes() {
+    let gate = Arc::new(Notify::new());
+    let (count, changed) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+    let service = {
+        let (gate, count, changed) = (Arc::clone(&gate), Arc::clone(&count), Arc::clone(&changed));
+        Scripted(move |request, _| {
+            let (gate, alive) = (Arc::clone(&gate), Alive::new(&count, &changed));
+            async move {
+                gate.notified().await;
+                drop(alive);
+                Ok(echo(request))
+            }
+        })
+    };
+    let (connection, server) = start(service, &Config::default());
+    let connection = Arc::new(connection);
+    let calls: Vec<_> = (0..10)
+        .map(|n| {
+            let connection = Arc::clone(&connection);
+            tokio::spawn(async move { connection.infer(&request(n.to_string(), 3000), ANY_TIME).await })
+        })
+        .collect();
+    until(&count, &changed, 10).await;
+    server.drain.cancel();
+    while connection.is_open() {
+        tokio::task::yield_now().await;
+    }
+    let refused = connection.begin().map(drop).unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable);
+    gate.notify_waiters();
+    for call in calls {
+        call.await.unwrap().unwrap();
+    }
+    server.task.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_request_is_lost_when_the_server_drains_under_load() {
+    for round in 0..20 {
+        let service = Scripted(|request, _| async move {
+            tokio::task::yield_now().await;
+            Ok(echo(request))
+        });
+        let (connection, server) = start(service, &Config::default());
+        let connection = Arc::new(connection);
+        let callers: Vec<_> = (0..8)
+            .map(|_| {
+                let connection = Arc::clone(&connection);
+                tokio::spawn(async move {
+                    let mut answered = 0;
+                    // A call that has begun must be answered, however close the drain is.
+                    while let Ok(call) = connection.begin() {
+                        call.infer(&request("x", 100), ANY_TIME).await.unwrap();
+                        answered += 1;
+                    }
+                    answered
+                })
+            })
+            .collect();
+        for _ in 0..round * 20 {
+            tokio::task::yield_now().await;
+        }
+        server.drain.cancel();
+        for caller in callers {
+            let _: usize = caller.await.unwrap();
+        }
+        server.task.await.unwrap().unwrap();
+    }
+}
+
+fn entry() -> Entry {
+    Entry::new("frontend", Role::Infer, Digest::of(b"hush"))
+}
+
+fn connect<S: InferenceService>(keys: &Keys, service: S) -> Connection {
+    let headers = HeaderMap::from_iter([(AUTHORIZATION, "Bearer hush".parse().unwrap())]);
+    let limits = Limits { caller: keys.authenticate(&headers).unwrap(), ..Config::default().into() };
+    client(served(service, limits).0, &Config::default())
+}
+
+#[tokio::test]
+async fn removed_key_ends_its_connection() {
+    let keys = Keys::of(&[entry()]);
+    let connection = connect(&keys, echoing());
+    assert_eq!(connection.infer(&request("a", 8), ANY_TIME).await.unwrap().id, "a");
+    keys.replace(&[Entry::new("other", Role::Infer, Digest::of(b"other"))]);
+    let error = connection.infer(&request("b", 8), ANY_TIME).await.unwrap_err();
+    assert_eq!(error.code(), Code::Unauthenticated);
+    while connection.is_open() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn key_with_another_role_is_rejected() {
+    let keys = Keys::of(&[entry()]);
+    let connection = connect(&keys, echoing());
+    keys.replace(&[Entry { role: Role::Read, ..entry() }]);
+    let error = connection.infer(&request("b", 8), ANY_TIME).await.unwrap_err();
+    assert_eq!(error.code(), Code::PermissionDenied);
+}
+
+#[tokio::test]
+async fn requests_of_one_connection_are_limited_one_by_one() {
+    let keys = Keys::of(&[Entry { concurrency: NonZeroU32::new(1), ..entry() }]);
+    let service = Scripted(|request: InferRequest, _| async move {
+        if request.id == "held" {
+            std::future::pending::<()>().await;
+        }
+        Ok(echo(request))
+    });
+    let connection = connect(&keys, service);
+    let ask = request("held", 8);
+    let mut held = Box::pin(connection.infer(&ask, ANY_TIME));
+    assert!(futures::poll!(held.as_mut()).is_pending());
+    let error = connection.infer(&request("b", 8), ANY_TIME).await.unwrap_err();
+    assert_eq!(error.code(), Code::TooManyRequests);
+    assert!(connection.is_open(), "the limit leaves the connection open");
+    drop(held);
+    // The slot becomes free as soon as the server has stopped the request.
+    while let Err(error) = connection.infer(&request("c", 8), ANY_TIME).await {
+        assert_eq!(error.code(), Code::TooManyRequests);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_connection_ends_after_its_requests() {
+    let limits = Limits { age: Some(Duration::from_secs(10)), ..Config::default().into() };
+    let (near, server) = served(Scripted(|request, _| answer(request)), limits);
+    let connection = client(near, &Config::default());
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    assert!(connection.is_open());
+    assert_eq!(connection.infer(&request("abc", 8), ANY_TIME).await.unwrap().id, "abc");
+    assert!(!connection.is_open(), "eleven seconds have passed");
+    server.task.await.unwrap().unwrap();
 }

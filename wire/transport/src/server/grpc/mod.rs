@@ -21,8 +21,8 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use parm_protocol::bounds::Room;
 use parm_protocol::grpc::convert::{self, model_ref};
-use parm_protocol::grpc::{Bounded, SERVICE, inference as proto};
-use parm_protocol::{Context, Error, InferResponse, InferenceService, Parameter, Transport};
+use parm_protocol::grpc::{SERVICE, decode_bounded, inference as proto};
+use parm_protocol::{Context, Error, InferenceService, Transport};
 use prost::Message;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
@@ -30,11 +30,11 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 pub(super) use self::reflection::Reflection;
+use super::auth::Reach;
 use super::body::{self, Held};
 use super::requests::App;
-use super::rest::traceparent;
 use super::shared::Shared;
-use super::{replacements, status, timeout};
+use super::{rest, status};
 use crate::budget::Share;
 use crate::grpc;
 use crate::keys::{self, Access, Route};
@@ -66,20 +66,20 @@ pub(super) const FURTHER: usize = 1024;
 const RETRY: Duration = Duration::from_secs(30);
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
-const OUTCOME: HeaderName = HeaderName::from_static("parm-outcome");
 
 /// Answers a call.
 pub(super) async fn answer<S: InferenceService>(
     app: &App<S>,
     request: Request<Lent<Incoming>>,
     connection: &Connection,
+    reach: Reach,
 ) -> Response<Body> {
     let shared = &app.shared;
     let refused = |error| refuse(shared, error);
     // The caller is checked first: a client without a key cannot probe for methods.
     let route = keys::find(keys::GRPC, &HttpMethod::POST, request.uri().path());
     let access = route.map_or(Access::AnyKey, |route| route.access);
-    let visit = match shared.guard.check(request.headers(), access, app.reach) {
+    let visit = match shared.guard.check(request.headers(), access, reach) {
         Ok(visit) => visit,
         Err(error) => return refused(error),
     };
@@ -101,7 +101,7 @@ pub(super) async fn answer<S: InferenceService>(
     let arrived = Instant::now();
     let (head, body) = request.into_parts();
     // A deadline beyond the range of the clock counts as none.
-    let deadline = match timeout::of(&head.headers) {
+    let deadline = match grpc::timeout_of(&head.headers) {
         Ok(timeout) => timeout.and_then(|timeout| arrived.checked_add(timeout)),
         Err(error) => return refused(error),
     };
@@ -119,7 +119,7 @@ pub(super) async fn answer<S: InferenceService>(
         arrived,
         deadline,
         transport: Transport::Grpc,
-        traceparent: traceparent(&head.headers),
+        traceparent: rest::traceparent(&head.headers),
         caller: None,
         key: visit.caller().name(),
     };
@@ -155,16 +155,15 @@ async fn respond<S: InferenceService>(
     }
     with(match route.endpoint {
         Endpoint::Infer => {
-            let request = read!(Bounded)
-                .into_message(Room::of(shared.config.max_body_bytes.get()))
-                .and_then(convert::request::decode)
+            let request = decode_bounded(message, Room::of(shared.config.max_body_bytes.get()))
+                .and_then(convert::request_from_message)
                 .and_then(|request| shared.holds(&share, &request).map(|()| request))
                 .map_err(rejected)?;
             let response = service.infer(request, context).await?;
             share.turn_into(response.data_bytes())?;
-            let outcome = outcome(&response);
-            let mut answer = unary(&convert::response::encode(response));
-            answer.headers_mut().extend(outcome.map(|outcome| (OUTCOME, outcome)));
+            let outcome = rest::outcome(&response);
+            let mut answer = unary(&convert::response_to_message(response));
+            answer.headers_mut().extend(outcome);
             Ok(answer)
         }
         Endpoint::Live => {
@@ -206,7 +205,7 @@ async fn respond<S: InferenceService>(
         }
         Endpoint::Load => {
             let asked = read!(proto::RepositoryModelLoadRequest);
-            replacements::reject(asked.parameters.keys().map(String::as_str))?;
+            rest::reject_replacements(asked.parameters.keys().map(String::as_str))?;
             service.load_model(&asked.model_name).await?;
             Ok(unary(&proto::RepositoryModelLoadResponse {}))
         }
@@ -227,7 +226,7 @@ async fn respond<S: InferenceService>(
 }
 
 fn malformed(error: prost::DecodeError) -> Error {
-    Error::Malformed { message: error.to_string() }
+    Error::malformed(error.to_string())
 }
 
 /// Answers a call that was rejected, and counts it.
@@ -256,12 +255,6 @@ fn ok(body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, GRPC);
     response
-}
-
-/// The response's outcome, for proxies that count responses without reading them.
-fn outcome(response: &InferResponse) -> Option<HeaderValue> {
-    let outcome = response.parameters.get("parm_outcome").and_then(Parameter::as_str)?;
-    HeaderValue::try_from(outcome).ok()
 }
 
 /// Answers `grpc.health.v1.Health/Watch`.

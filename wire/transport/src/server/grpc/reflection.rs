@@ -25,7 +25,6 @@ use crate::server::shared::Shared;
 
 type Describer = BoxCloneSyncService<Request<Questions>, Response<tonic::body::Body>, Infallible>;
 
-/// Describes every service of the server.
 pub(in crate::server) struct Reflection {
     v1: Describer,
     v1alpha: Describer,
@@ -83,7 +82,7 @@ impl Questions {
         self.came = self.came.saturating_add(bytes);
         if self.came > LONGEST_QUESTION {
             let message = "the messages of this call have too many bytes together: make another call";
-            return Err(Error::Malformed { message: message.into() });
+            return Err(Error::malformed(message));
         }
         self.share.grow(bytes)
     }

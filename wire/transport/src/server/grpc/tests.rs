@@ -8,13 +8,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
 use hyper::client::conn::http2::SendRequest;
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
 use parm_protocol::client::BoxFuture;
 use parm_protocol::{
-    DataType, InferRequest, ModelConfig, ModelIndex, ModelMetadata, ModelRef, ModelStatistics, ServerMetadata,
+    DataType, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, ModelStatistics,
+    ServerMetadata,
 };
-use proptest::prelude::*;
 use tonic::{Code, Status};
 
 use super::*;
@@ -23,6 +22,7 @@ use crate::keys::Keys;
 use crate::scripted::echo;
 use crate::server::Config;
 use crate::server::requests::tests::connect;
+use crate::testing::http2;
 
 const INFER: &str = proto::ModelInferRequest::PATH;
 
@@ -104,7 +104,6 @@ impl InferenceService for Script {
 
 type AnyBody = BoxBody<Bytes, Infallible>;
 
-/// A server of a script, and a client of it.
 struct Scene {
     shared: Arc<Shared<Script>>,
     sender: SendRequest<AnyBody>,
@@ -156,10 +155,7 @@ impl Scene {
 }
 
 async fn sender(shared: &Arc<Shared<Script>>) -> SendRequest<AnyBody> {
-    let io = TokioIo::new(connect(shared).0);
-    let (sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
-    tokio::spawn(connection);
-    sender
+    http2(connect(shared).0).await
 }
 
 async fn begin(
@@ -180,7 +176,6 @@ fn whole(body: impl Into<Bytes>) -> AnyBody {
     Full::new(body.into()).boxed()
 }
 
-/// A body that begins and never ends.
 fn endless(begin: impl Into<Bytes>) -> AnyBody {
     let frames = stream::iter([Ok(Frame::data(begin.into()))]).chain(stream::pending());
     BodyExt::boxed(StreamBody::new(frames))
@@ -318,46 +313,6 @@ async fn broken_messages_are_malformed() {
     }
     let mut scene = scene.header("grpc-encoding", "gzip");
     says(&scene.send(INFER, message).await, Code::Unimplemented, "compression");
-}
-
-#[tokio::test]
-async fn tensors_that_lie_are_malformed() {
-    type Lie = fn(&mut proto::ModelInferRequest);
-    let lies: [(Lie, &str); 6] = [
-        (|it| it.raw_input_contents[0] = Bytes::from_static(&[0; 15]), "needs 16 bytes of data, got 15"),
-        (|it| it.raw_input_contents.push(Bytes::from_static(&[0; 16])), "2 raw contents for 1 inputs"),
-        (|it| it.inputs[0].shape = vec![1 << 40, 1 << 40], "more elements than can be addressed"),
-        (|it| it.inputs[0].shape = vec![-1, 4], "negative"),
-        (|it| it.inputs[0].datatype = "x".repeat(1 << 19), "unknown datatype 'xxx"),
-        (|it| it.inputs = vec![Default::default(); 5000], "more than the 4096 inputs"),
-    ];
-    let script = Script::new(|request, _| async move { panic!("reached with {request:?}") });
-    let mut scene = Scene::new(script).await;
-    for (lie, words) in lies {
-        let mut message = row();
-        lie(&mut message);
-        says(&scene.ask(message).await.unwrap_err(), Code::InvalidArgument, words);
-        assert_eq!(scene.rejected(), ["invalid_argument"]);
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
-    /// Every input is answered: by the service, or with an error of the class of malformed messages.
-    #[test]
-    fn any_bytes_are_answered(at in 0usize..200, with in any::<u8>(), tail in prop::collection::vec(any::<u8>(), 0..64)) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let mut body = grpc::frame(&row()).to_vec();
-            let at = at % body.len();
-            body[at] = with;
-            body.splice(at + 1..body.len().min(at + 1 + tail.len()), tail);
-            let status = Scene::new(Script::echo()).await.send(INFER, body).await;
-            let classes = [Code::Ok, Code::InvalidArgument, Code::ResourceExhausted];
-            assert!(classes.contains(&status.code()), "{status:?}");
-        });
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,11 +7,10 @@ use futures::StreamExt;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::body::Frame;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use parm_protocol::{
-    Broken, Context, Error, InferRequest, InferResponse, OpaqueAnswer, OpaqueBody, OpaqueRequest,
-};
+use hyper_util::rt::TokioIo;
+use parm_protocol::{Broken, Context, Error, OpaqueAnswer, OpaqueBody, OpaqueRequest};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
 
 use super::tests::connect;
 use super::*;
@@ -19,18 +18,13 @@ use crate::budget::Budget;
 use crate::keys::Keys;
 use crate::scripted::any_model;
 use crate::server::Config;
+use crate::testing::http2;
 
 /// A service whose requests are all for upstream servers, with this answer.
 struct Passing<F>(F);
 
 impl<F: Fn(OpaqueRequest) -> OpaqueAnswer + Send + Sync + 'static> InferenceService for Passing<F> {
-    any_model!(orders);
-    async fn infer(&self, _: InferRequest, _: Context) -> Result<InferResponse, Error> {
-        panic!("everything is forwarded")
-    }
-    fn forwards(&self, _: &str) -> bool {
-        true
-    }
+    any_model!(forwards);
     async fn forward(&self, request: OpaqueRequest, _: Context) -> Result<OpaqueAnswer, Error> {
         Ok((self.0)(request))
     }
@@ -52,7 +46,15 @@ fn begun(_: OpaqueRequest) -> OpaqueAnswer {
     OpaqueAnswer { status: StatusCode::OK, headers: HeaderMap::new(), body, broken: Broken::default() }
 }
 
-const GET: &[u8] = b"GET /v1/models HTTP/1.1\r\nhost: a\r\n\r\n";
+/// Asks on a connection, and returns the beginning of the answer.
+async fn begin(stream: &mut UnixStream, head: &str) -> String {
+    stream.write_all(format!("{head}\r\nhost: a\r\n\r\n").as_bytes()).await.unwrap();
+    let mut begun = vec![0; 15];
+    stream.read_exact(&mut begun).await.unwrap();
+    String::from_utf8(begun).unwrap()
+}
+
+const GET: &str = "GET /v1/models HTTP/1.1";
 
 #[tokio::test]
 async fn first_part_of_an_answer_counts_until_it_is_read() {
@@ -60,15 +62,10 @@ async fn first_part_of_an_answer_counts_until_it_is_read() {
     let config = Config { max_bytes_in_flight: limit, max_body_bytes: limit, ..Config::default() };
     let shared = passing(config, begun);
     let (mut first, _first) = connect(&shared);
-    first.write_all(GET).await.unwrap();
-    let mut head = [0; 15];
-    first.read_exact(&mut head).await.unwrap();
-    assert_eq!(&head, b"HTTP/1.1 200 OK", "an answer that has begun is not refused");
+    assert_eq!(begin(&mut first, GET).await, "HTTP/1.1 200 OK", "an answer that has begun is not refused");
     assert_eq!(shared.budget.held(), LARGE);
     let (mut second, _second) = connect(&shared);
-    second.write_all(GET).await.unwrap();
-    second.read_exact(&mut head).await.unwrap();
-    assert_eq!(&head, b"HTTP/1.1 503 Se", "no further answer begins");
+    assert_eq!(begin(&mut second, GET).await, "HTTP/1.1 503 Se", "no further answer begins");
     let mut rest = vec![0; LARGE];
     first.read_exact(&mut rest).await.unwrap();
     let mut tail = Vec::new();
@@ -78,27 +75,21 @@ async fn first_part_of_an_answer_counts_until_it_is_read() {
 }
 
 #[tokio::test]
-async fn connect_is_not_passed_on() {
+async fn what_would_change_its_meaning_is_not_passed_on() {
     let shared = passing(Config::default(), |_| panic!("it was passed on"));
-    let (mut stream, _served) = connect(&shared);
-    stream.write_all(b"CONNECT a:1 HTTP/1.1\r\nhost: a:1\r\n\r\n").await.unwrap();
-    let mut heard = vec![0; 1024];
-    let count = stream.read(&mut heard).await.unwrap();
-    let heard = String::from_utf8_lossy(&heard[..count]);
-    assert!(heard.starts_with("HTTP/1.1 400") && heard.contains("CONNECT is not passed on"), "{heard}");
-}
-
-#[tokio::test]
-async fn coded_body_is_not_passed_on_as_if_it_were_plain() {
-    let shared = passing(Config::default(), |_| panic!("it was passed on"));
-    for coding in ["gzip, chunked", "chunked, chunked"] {
+    let coded =
+        |coding| format!("POST /embed HTTP/1.1\r\nhost: a\r\ntransfer-encoding: {coding}\r\n\r\n1\r\nx\r\n0");
+    for (asked, status, words) in [
+        ("CONNECT a:1 HTTP/1.1\r\nhost: a:1".to_owned(), "400", "CONNECT is not passed on"),
+        (coded("gzip, chunked"), "501", "gzip, chunked"),
+        (coded("chunked, chunked"), "501", "chunked, chunked"),
+    ] {
         let (mut stream, _served) = connect(&shared);
-        let head = format!("POST /embed HTTP/1.1\r\nhost: a\r\ntransfer-encoding: {coding}\r\n\r\n");
-        stream.write_all(format!("{head}1\r\nx\r\n0\r\n\r\n").as_bytes()).await.unwrap();
+        stream.write_all(format!("{asked}\r\n\r\n").as_bytes()).await.unwrap();
         let mut heard = vec![0; 1024];
         let count = stream.read(&mut heard).await.unwrap();
         let heard = String::from_utf8_lossy(&heard[..count]);
-        assert!(heard.starts_with("HTTP/1.1 501") && heard.contains(coding), "{heard}");
+        assert!(heard.starts_with(&format!("HTTP/1.1 {status}")) && heard.contains(words), "{heard}");
     }
 }
 
@@ -115,10 +106,7 @@ async fn answer_without_a_body_may_state_a_length() {
     let (stream, _served) = connect(&shared);
     let (mut http1, driver) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
     tokio::spawn(driver);
-    let (stream, _served) = connect(&shared);
-    let (mut http2, driver) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
-    tokio::spawn(driver);
+    let mut http2 = http2(connect(&shared).0).await;
     for (method, status) in [(Method::GET, 204), (Method::GET, 304), (Method::HEAD, 200), (Method::HEAD, 404)]
     {
         let request = Request::builder().method(method).uri(format!("http://a/{status}"));
@@ -135,13 +123,7 @@ async fn answer_without_a_body_may_state_a_length() {
 struct Reading(tokio::sync::mpsc::Sender<(usize, usize)>, OnceLock<Arc<Budget>>);
 
 impl InferenceService for Reading {
-    any_model!(orders);
-    async fn infer(&self, _: InferRequest, _: Context) -> Result<InferResponse, Error> {
-        panic!("everything is forwarded")
-    }
-    fn forwards(&self, _: &str) -> bool {
-        true
-    }
+    any_model!(forwards);
     async fn forward(&self, request: OpaqueRequest, _: Context) -> Result<OpaqueAnswer, Error> {
         let stream = request.stream.clone().expect("its client sends more");
         let (mut reader, _handle) = stream.reader().expect("copies have not ended");
@@ -165,10 +147,7 @@ async fn first_message_of_a_call_counts_while_it_is_kept() {
     let service = Arc::new(Reading(tell, OnceLock::new()));
     let shared = Shared::new(Config::default(), service.clone(), Keys::none());
     service.1.set(shared.budget.clone()).unwrap();
-    let (stream, _served) = connect(&shared);
-    let (mut client, driver) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
-    tokio::spawn(driver);
+    let mut client = http2(connect(&shared).0).await;
     let length = u32::try_from(LARGE).unwrap().to_be_bytes();
     let message: Bytes = [&[0], &length[..], &vec![7; LARGE]].concat().into();
     let messages = futures::stream::iter([message.clone(), message]).chain(futures::stream::pending());
@@ -185,22 +164,14 @@ async fn stream_counts_for_the_limit_of_its_key_until_it_ends() {
     let one =
         Entry { concurrency: std::num::NonZeroU32::new(1), ..Entry::new("c", Role::Infer, Digest::of(b"k")) };
     let shared = Shared::new(Config::default(), Arc::new(Passing(begun as Answer)), Keys::of(&[one]));
-    let get = b"GET /v1/models HTTP/1.1\r\nhost: a\r\nauthorization: Bearer k\r\n\r\n";
-    let mut head = [0; 15];
+    let get = format!("{GET}\r\nauthorization: Bearer k");
     let (mut first, _first) = connect(&shared);
-    first.write_all(get).await.unwrap();
-    first.read_exact(&mut head).await.unwrap();
-    assert_eq!(&head, b"HTTP/1.1 200 OK");
+    assert_eq!(begin(&mut first, &get).await, "HTTP/1.1 200 OK");
     let (mut second, _second) = connect(&shared);
-    second.write_all(get).await.unwrap();
-    second.read_exact(&mut head).await.unwrap();
-    assert_eq!(&head, b"HTTP/1.1 429 To", "the first is in progress");
+    assert_eq!(begin(&mut second, &get).await, "HTTP/1.1 429 To", "the first is in progress");
     // Its place is free once the client leaves.
     drop(first);
-    while &head != b"HTTP/1.1 200 OK" {
+    while begin(&mut connect(&shared).0, &get).await != "HTTP/1.1 200 OK" {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        let (mut third, _third) = connect(&shared);
-        third.write_all(get).await.unwrap();
-        third.read_exact(&mut head).await.unwrap();
     }
 }

@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use axum::body::Body;
 use http::{HeaderValue, Request, Response, Version, header};
@@ -18,49 +17,51 @@ use super::guest::{self, Guest};
 use super::rest;
 use super::shared::Shared;
 use crate::keys::{self, Access, Visit};
-use crate::listening::{Connection, Lent};
+use crate::listening::{Answers, Connection, Lent};
 
-/// Answers requests at one listener; cheap to clone.
 pub(super) struct App<S> {
     pub(super) shared: Arc<Shared<S>>,
-    pub(super) reflection: Arc<Reflection>,
+    pub(super) reflection: Reflection,
     guest: Option<Arc<dyn Guest>>,
-    pub(super) reach: Reach,
-}
-
-impl<S> Clone for App<S> {
-    fn clone(&self) -> Self {
-        Self {
-            shared: self.shared.clone(),
-            reflection: self.reflection.clone(),
-            guest: self.guest.clone(),
-            reach: self.reach,
-        }
-    }
 }
 
 impl<S: InferenceService> App<S> {
-    pub(super) fn new(shared: Arc<Shared<S>>, guest: Option<Arc<dyn Guest>>) -> Self {
-        Self { shared, reflection: Arc::new(Reflection::new()), guest, reach: Reach::Open }
+    pub(super) fn new(shared: Arc<Shared<S>>, guest: Option<Arc<dyn Guest>>) -> Arc<Self> {
+        Arc::new(Self { shared, reflection: Reflection::new(), guest })
     }
 
-    /// For a listener of this reach.
-    pub(super) fn reached(&self, reach: Reach) -> Self {
-        Self { reach, ..self.clone() }
+    pub(super) fn at(self: &Arc<Self>, reach: Reach) -> impl Answers<Body> + use<S> {
+        let app = self.clone();
+        tower::service_fn(move |request: Request<Lent<Incoming>>| {
+            let app = app.clone();
+            let answered: BoxFuture<'static, _> = Box::pin(async move {
+                let is_http1 = request.version() < Version::HTTP_2;
+                let mut response = app.answer(request, reach).await;
+                // The next request of a client should use another connection, while this server is draining or not ready yet.
+                if is_http1 && response.version() < Version::HTTP_2 && !app.shared.service.is_ready() {
+                    response
+                        .headers_mut()
+                        .entry(header::CONNECTION)
+                        .or_insert(HeaderValue::from_static("close"));
+                }
+                Ok::<_, Infallible>(response)
+            });
+            answered
+        })
     }
 
-    async fn answer(&self, mut request: Request<Lent<Incoming>>) -> Response<Body> {
+    async fn answer(&self, mut request: Request<Lent<Incoming>>, reach: Reach) -> Response<Body> {
         let shared = &self.shared;
         let connection = request.extensions_mut().remove::<Connection>().expect("a station adds it");
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         // A call of a method that upstream servers have is a request like any other.
         let forwards = shared.service.forwards(&path);
         if !forwards && is_grpc(request.headers()) {
-            return grpc::answer(self, request, &connection).await;
+            return grpc::answer(self, request, &connection, reach).await;
         }
         let guest = self.guest.as_ref().filter(|guest| !forwards && guest::serves(&***guest, &path));
         if let Some(guest) = guest {
-            return guest::respond(shared, &**guest, request, self.reach).await;
+            return guest::respond(shared, &**guest, request, reach).await;
         }
         let form = if forwards { ErrorForm::of(&path, request.headers()) } else { ErrorForm::Protocol };
         let transport = form.transport();
@@ -68,9 +69,9 @@ impl<S: InferenceService> App<S> {
         // Clients without a key cannot probe for paths.
         let access =
             if forwards { Access::Infer } else { route.map_or(Access::AnyKey, |route| route.access) };
-        let visit = match shared.guard.check(request.headers(), access, self.reach) {
+        let visit = match shared.guard.check(request.headers(), access, reach) {
             Ok(visit) => visit,
-            Err(error) => return forward::problem(shared, &shared.rejected(error, transport), form),
+            Err(error) => return forward::problem(&shared.rejected(error, transport), form),
         };
         if access == Access::Control {
             shared.changed(&method, &path, &visit);
@@ -81,29 +82,6 @@ impl<S: InferenceService> App<S> {
             Some(route) => rest::answer(shared, route, request, &visit, connection).await,
             None => rest::not_served(shared, &method, &path),
         }
-    }
-}
-
-impl<S: InferenceService> tower::Service<Request<Lent<Incoming>>> for App<S> {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Lent<Incoming>>) -> Self::Future {
-        let app = self.clone();
-        Box::pin(async move {
-            let is_http1 = request.version() < Version::HTTP_2;
-            let mut response = app.answer(request).await;
-            // The next request of a client should use another connection, while this server is draining or not ready yet.
-            if is_http1 && response.version() < Version::HTTP_2 && !app.shared.service.is_ready() {
-                response.headers_mut().entry(header::CONNECTION).or_insert(HeaderValue::from_static("close"));
-            }
-            Ok(response)
-        })
     }
 }
 
@@ -129,9 +107,5 @@ impl ErrorForm {
 
 #[cfg(test)]
 mod forwarded;
-#[cfg(test)]
-mod panics;
-#[cfg(test)]
-mod refused;
 #[cfg(test)]
 pub(super) mod tests;

@@ -13,7 +13,7 @@ use parm_protocol::{
     Code, Context, Error, InferRequest, InferResponse, InferenceService, ModelRef, Transport,
 };
 
-use super::{Incomplete, JSON, problem, tell_outcome, traceparent};
+use super::{Incomplete, JSON, outcome, problem, traceparent};
 use crate::budget::Share;
 use crate::server::body;
 use crate::server::shared::Shared;
@@ -29,50 +29,42 @@ pub(super) async fn answer<S: InferenceService>(
 ) -> Response {
     let arrived = tokio::time::Instant::now();
     let traceparent = traceparent(request.headers());
-    let parsed = match read(request, shared).await {
-        Ok((json_length, held)) => parse(shared, &model, json_length, held.bytes)
-            .map_err(|error| unknown(shared, &model).unwrap_or(error))
-            .and_then(|parsed| shared.holds(&held.share, &parsed.0).map(|()| (parsed, held.share))),
-        Err(error) => Err(error),
-    };
-    let (request, wanted, share) = match parsed {
-        Ok(((request, wanted), share)) => (InferRequest { model, ..request }, wanted, share),
-        Err(error) => return problem(shared, &shared.rejected(error, Transport::Http)),
+    let (request, wanted, share) = match read(request, shared, &model).await {
+        Ok((request, wanted, share)) => (InferRequest { model, ..request }, wanted, share),
+        Err(error) => return problem(&shared.rejected(error, Transport::Http)),
     };
     let transport = Transport::Http;
     let context = Context { arrived, deadline: None, transport, traceparent, caller: None, key };
     let answered = shared.service.infer(request, context).await;
     match answered.and_then(|response| respond(&response, &wanted, share)) {
         Ok(response) => response,
-        Err(error) => problem(shared, &error),
+        Err(error) => problem(&error),
     }
 }
 
+/// A request whose model the caller fills in, and its share of the byte budget.
 async fn read<S: InferenceService>(
     request: Incomplete,
     shared: &Shared<S>,
-) -> Result<(Option<usize>, body::Held), Error> {
+    model: &ModelRef,
+) -> Result<(InferRequest, Wanted, Arc<Share>), Error> {
     let json_length = json_length(request.headers())?;
-    Ok((json_length, body::read(request, shared).await?))
+    let body::Held { bytes, share } = body::read(request, shared).await?;
+    let parsed = match json_length {
+        Some(0) => raw(shared, model, bytes),
+        _ => {
+            let room = Room::of(shared.config.max_body_bytes.get());
+            codec::request::decode_within(ModelRef::latest(""), json_length, bytes, room)
+        }
+    };
+    let (request, wanted) = parsed.map_err(|error| unknown(shared, model).unwrap_or(error))?;
+    shared.holds(&share, &request)?;
+    Ok((request, wanted, share))
 }
 
 /// The error of a request to an unknown model, whatever else is wrong with it.
 fn unknown<S: InferenceService>(shared: &Shared<S>, model: &ModelRef) -> Option<Error> {
     shared.service.model_metadata(model).err().filter(|error| error.code() == Code::NotFound)
-}
-
-/// A request whose model the caller fills in.
-fn parse<S: InferenceService>(
-    shared: &Shared<S>,
-    model: &ModelRef,
-    json_length: Option<usize>,
-    body: Bytes,
-) -> Result<(InferRequest, Wanted), Error> {
-    if json_length == Some(0) {
-        return raw(shared, model, body);
-    }
-    let room = Room::of(shared.config.max_body_bytes.get());
-    codec::request::decode_within(ModelRef::latest(""), json_length, body, room)
 }
 
 /// The whole body is the one input tensor.
@@ -114,7 +106,7 @@ fn respond(response: &InferResponse, wanted: &Wanted, share: Arc<Share>) -> Resu
             headers.insert(CONTENT_TYPE, JSON);
         }
     }
-    tell_outcome(headers, response);
+    headers.extend(outcome(response));
     answer.extensions_mut().insert(share);
     Ok(answer)
 }

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::shared::Shared;
-use super::{body, replacements, status};
+use super::{body, status};
 use crate::frames;
 use crate::keys::{self, Route, Visit};
 use crate::listening::{Connection, Lent};
@@ -30,7 +30,6 @@ pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json"
 const OUTCOME: HeaderName = HeaderName::from_static("parm-outcome");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// The description of the routes.
 const OPENAPI: &str = include_str!("openapi.json");
 
 type Incomplete = Request<Lent<Incoming>>;
@@ -49,7 +48,6 @@ struct LoadBody {
     parameters: BTreeMap<String, IgnoredAny>,
 }
 
-/// Answers a request of this route.
 pub(super) async fn answer<S: InferenceService>(
     shared: &Arc<Shared<S>>,
     route: &'static Route,
@@ -58,7 +56,7 @@ pub(super) async fn answer<S: InferenceService>(
     connection: Connection,
 ) -> Response {
     let is_head = request.method() == Method::HEAD;
-    let rejected = |error| problem(shared, &shared.rejected(error, Transport::Http));
+    let rejected = |error| problem(&shared.rejected(error, Transport::Http));
     let model = match target(route, request.uri().path()) {
         Ok(model) => model,
         Err(error) => return rejected(error),
@@ -71,36 +69,34 @@ pub(super) async fn answer<S: InferenceService>(
         (Endpoint::Ready, _) => empty(service.is_ready()),
         (Endpoint::ModelReady, Some(model)) => match service.is_model_ready(&model) {
             Ok(ready) => empty(ready),
-            Err(error) => problem(shared, &error),
+            Err(error) => problem(&error),
         },
         (Endpoint::Server, _) => {
             let mut metadata = service.server_metadata();
             metadata.extensions.push(frames::EXTENSION.to_owned());
-            told(shared, Ok(metadata))
+            told(Ok(metadata))
         }
-        (Endpoint::Models, _) => told(shared, names(&**service)),
-        (Endpoint::Metadata, Some(model)) => told(shared, service.model_metadata(&model)),
-        (Endpoint::ModelConfig, Some(model)) => told(shared, service.model_config(&model)),
+        (Endpoint::Models, _) => told(names(&**service)),
+        (Endpoint::Metadata, Some(model)) => told(service.model_metadata(&model)),
+        (Endpoint::ModelConfig, Some(model)) => told(service.model_config(&model)),
         (Endpoint::Statistics, model) => {
             let statistics = service.statistics(model.as_ref());
-            told(shared, statistics.map(|statistics| json!({ "model_stats": statistics })))
+            told(statistics.map(|statistics| json!({ "model_stats": statistics })))
         }
         (Endpoint::Index, _) => match read::<Question, S>(request, shared).await {
-            Ok(Question { ready }) => told(shared, service.repository_index(ready)),
+            Ok(Question { ready }) => told(service.repository_index(ready)),
             Err(error) => rejected(error),
         },
         (Endpoint::Load, Some(model)) => {
             let asked = read::<LoadBody, S>(request, shared).await;
             let allowed =
-                asked.and_then(|asked| replacements::reject(asked.parameters.keys().map(String::as_str)));
+                asked.and_then(|asked| reject_replacements(asked.parameters.keys().map(String::as_str)));
             match allowed {
-                Ok(()) => told(shared, service.load_model(&model.name).await.map(|()| json!({}))),
+                Ok(()) => told(service.load_model(&model.name).await.map(|()| json!({}))),
                 Err(error) => rejected(error),
             }
         }
-        (Endpoint::Unload, Some(model)) => {
-            told(shared, service.unload_model(&model.name).await.map(|()| json!({})))
-        }
+        (Endpoint::Unload, Some(model)) => told(service.unload_model(&model.name).await.map(|()| json!({}))),
         (Endpoint::Frames, _) => {
             let (mut request, age) = (request, shared.ages.next());
             let caller = visit.caller().clone();
@@ -118,7 +114,6 @@ pub(super) async fn answer<S: InferenceService>(
     if is_head { without_body(response) } else { response }
 }
 
-/// The model in a path.
 fn target(route: &Route, path: &str) -> Result<Option<ModelRef>, Error> {
     let part = |name: &str| {
         let segment = route.segment(name, path).map(|segment| percent_decode_str(segment).decode_utf8());
@@ -147,7 +142,7 @@ async fn read<T: Default + DeserializeOwned, S: InferenceService>(
     if body.is_empty() {
         return Ok(T::default());
     }
-    serde_json::from_slice(&body).map_err(|error| Error::Malformed { message: error.to_string() })
+    serde_json::from_slice(&body).map_err(|error| Error::malformed(error.to_string()))
 }
 
 /// A response whose status says it all.
@@ -157,7 +152,6 @@ fn empty(good: bool) -> Response {
     response
 }
 
-/// The response to a `HEAD` request.
 fn without_body(mut response: Response) -> Response {
     if let Some(length) = response.body().size_hint().exact() {
         response.headers_mut().entry(CONTENT_LENGTH).or_insert(HeaderValue::from(length));
@@ -170,29 +164,38 @@ pub(super) fn traceparent(headers: &HeaderMap) -> Option<String> {
     headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
-/// Says in a header how an answer was obtained.
-pub(super) fn tell_outcome(headers: &mut HeaderMap, response: &InferResponse) {
-    if let Some(outcome) = response.parameters.get("parm_outcome").and_then(Parameter::as_str)
-        && let Ok(outcome) = HeaderValue::from_str(outcome)
-    {
-        headers.insert(OUTCOME, outcome);
-    }
+/// The header that says how an answer was obtained, for proxies that count responses without reading them.
+pub(super) fn outcome(response: &InferResponse) -> Option<(HeaderName, HeaderValue)> {
+    let outcome = response.parameters.get("parm_outcome").and_then(Parameter::as_str)?;
+    Some((OUTCOME, HeaderValue::try_from(outcome).ok()?))
 }
 
-pub(super) fn problem<S: InferenceService>(shared: &Shared<S>, error: &Error) -> Response {
+/// Rejects a load with a parameter that replaces the model's configuration or files, as Triton takes them, because the repository of each server says what is loaded.
+pub(super) fn reject_replacements<'a>(mut parameters: impl Iterator<Item = &'a str>) -> Result<(), Error> {
+    let replaces = |name: &&str| *name == "config" || name.starts_with("file:");
+    parameters.find(replaces).map_or(Ok(()), |name| {
+        let name: String = name.chars().take(100).collect();
+        let message = format!(
+            "a load cannot replace '{name}': change the model in its repository, and load it without this parameter"
+        );
+        Err(Error::Malformed { message })
+    })
+}
+
+pub(super) fn problem(error: &Error) -> Response {
     let mut response = json(status::of(error.code()).0, codec::encode_error(error));
-    response.headers_mut().extend(status::headers(error, shared.config.retry_after));
+    response.headers_mut().extend(status::headers(error));
     response
 }
 
 /// A JSON response, or that of the error.
-fn told<S: InferenceService, T: Serialize>(shared: &Shared<S>, outcome: Result<T, Error>) -> Response {
+fn told<T: Serialize>(outcome: Result<T, Error>) -> Response {
     let encoded = outcome.and_then(|value| {
         serde_json::to_vec(&value).map_err(|error| Error::Internal { message: error.to_string() })
     });
     match encoded {
         Ok(body) => json(StatusCode::OK, body.into()),
-        Err(error) => problem(shared, &error),
+        Err(error) => problem(&error),
     }
 }
 
@@ -207,7 +210,7 @@ pub(super) fn json(status: StatusCode, body: Bytes) -> Response {
 pub(super) fn not_served<S: InferenceService>(shared: &Shared<S>, method: &Method, path: &str) -> Response {
     let shown = path.chars().take(200).collect::<String>();
     if keys::methods(keys::REST, path).next().is_none() {
-        return problem(shared, &shared.rejected(Error::UnknownPath { path: shown }, Transport::Http));
+        return problem(&shared.rejected(Error::UnknownPath { path: shown }, Transport::Http));
     }
     let error =
         Error::Malformed { message: format!("{shown} does not support {method}: see /v2/openapi.json") };

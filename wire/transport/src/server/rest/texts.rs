@@ -15,13 +15,12 @@ use parm_protocol::{
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{Incomplete, JSON, tell_outcome, told, traceparent};
+use super::{Incomplete, JSON, outcome, told, traceparent};
 use crate::budget::Share;
 use crate::server::body;
 use crate::server::forward::{self, ErrorForm};
 use crate::server::shared::Shared;
 
-/// The parameters of the address.
 #[derive(Default, Deserialize)]
 struct InQuery {
     /// For bodies without a model.
@@ -35,14 +34,13 @@ pub(super) fn models<S: InferenceService>(shared: &Shared<S>) -> Response {
         LazyLock::new(|| SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()));
     let names = match with_texts(shared, |_| true) {
         Ok(names) => names,
-        Err(error) => return forward::problem(shared, &error, ErrorForm::OpenAi),
+        Err(error) => return forward::problem(&error, ErrorForm::OpenAi),
     };
     let model = |name: String| serde_json::json!({ "id": name, "object": "model", "created": *CREATED, "owned_by": "parm" });
     let data: Vec<_> = names.into_iter().map(model).collect();
-    told(shared, Ok(serde_json::json!({ "object": "list", "data": data })))
+    told(Ok(serde_json::json!({ "object": "list", "data": data })))
 }
 
-/// Answers a request of this form.
 pub(super) async fn exchange<S: InferenceService, E: Exchange>(
     shared: &Shared<S>,
     request: Incomplete,
@@ -51,7 +49,7 @@ pub(super) async fn exchange<S: InferenceService, E: Exchange>(
     let form = if E::OPENAI { ErrorForm::OpenAi } else { ErrorForm::Protocol };
     match answered::<S, E>(shared, request, key).await {
         Ok(response) => response,
-        Err(error) => forward::problem(shared, &error, form),
+        Err(error) => forward::problem(&error, form),
     }
 }
 
@@ -71,7 +69,7 @@ async fn answered<S: InferenceService, E: Exchange>(
     share.turn_into(body.len())?;
     let mut response = Response::new(Body::from(body));
     response.headers_mut().insert(CONTENT_TYPE, JSON);
-    tell_outcome(response.headers_mut(), &answer);
+    response.headers_mut().extend(outcome(&answer));
     response.extensions_mut().insert(share);
     Ok(response)
 }
@@ -91,8 +89,7 @@ async fn read<S: InferenceService, E: Exchange>(
     };
     let rows = exchange.rows(&mut Room::of(shared.config.max_body_bytes.get()))?;
     if rows.has_ids() && shared.service.model_config(&model)?.token_ids().is_none() {
-        let message = format!("model '{}' takes no token ids: send texts", model.name);
-        return Err(Error::Malformed { message });
+        return Err(Error::malformed(format!("model '{}' takes no token ids: send texts", model.name)));
     }
     let request = texts::request(model, &metadata, rows, parameters)?;
     shared.holds(&held.share, &request)?;

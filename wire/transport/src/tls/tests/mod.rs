@@ -4,9 +4,7 @@
 // Shared with the tests of the binary, where it is public.
 #[allow(unreachable_pub)]
 pub(crate) mod authority;
-mod lasting;
 mod modes;
-mod mutual;
 mod refusals;
 mod rotation;
 
@@ -15,11 +13,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use parm_protocol::client::{CallContext, Client};
-use parm_protocol::{
-    DataType, Error, InferRequest, InferResponse, ModelRef, NamedTensor, Parameters, StableCode, Tensor,
-};
+use parm_protocol::{Error, InferResponse, StableCode};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -31,6 +26,7 @@ use crate::client;
 use crate::frames::Socket;
 use crate::scripted::{Scripted, echo};
 use crate::server::{Addresses, Page, Server};
+use crate::testing::{local, request};
 
 /// An authority with its certificate in a file, and a folder for further files.
 struct Scene {
@@ -61,7 +57,6 @@ impl Scene {
         self.folder.path().join(name)
     }
 
-    /// The configuration of a machine with this name.
     fn config(&self, mode: Mode, issued: &Issued, name: &str) -> Config {
         let [certificate, key] = issued.write(self.folder.path(), name);
         let ca = Some(self.path("ca.pem"));
@@ -72,7 +67,6 @@ impl Scene {
         self.config(mode, &self.authority.issue(&["127.0.0.1", "localhost"]), mode.name())
     }
 
-    /// A process that only calls.
     fn caller(&self, mode: Mode) -> Tls {
         let issued = self.authority.issue(&["spiffe://test/caller"]);
         Tls::open(&self.config(mode, &issued, "caller")).unwrap()
@@ -81,17 +75,14 @@ impl Scene {
 
 async fn serve(config: &Config) -> Running {
     let tls = Tls::open(config).unwrap();
-    let local = "127.0.0.1:0".parse().unwrap();
-    let server = crate::server::Config { http: local, grpc: local, metrics: local, ..Default::default() };
-    let service = Scripted(|request, _| async { Ok(echo(request)) });
-    let server = Server::bind(server, Arc::new(service)).await.unwrap();
+    let service = Arc::new(Scripted(|request, _| async { Ok(echo(request)) }));
+    let server = Server::bind(local(), service).await.unwrap();
     let server = server.with_tls(tls.clone()).with_page(Page::metrics(|| "here\n".into()));
     let (addresses, stop) = (server.addresses(), CancellationToken::new());
     tokio::spawn(server.run(stop.clone()));
     Running { addresses, tls, stop }
 }
 
-/// Addresses of a server for every transport.
 fn urls(addresses: Addresses, secured: bool) -> [String; 3] {
     let Addresses { http, grpc, .. } = addresses;
     match secured {
@@ -109,40 +100,19 @@ fn dial(url: &str, tls: &Tls) -> Result<Arc<dyn Client>, Error> {
     client::connect(&url.parse()?, &config)
 }
 
-fn request(bytes: usize) -> InferRequest {
-    let data: Vec<u8> = (0..bytes).map(|at| at as u8).collect();
-    let tensor = Tensor::new(DataType::Uint8, [bytes].as_slice(), Bytes::from(data)).unwrap();
-    InferRequest {
-        model: ModelRef::latest("m"),
-        id: String::new(),
-        parameters: Parameters::new(),
-        inputs: vec![NamedTensor::new("x", tensor)],
-        outputs: vec![],
-    }
-}
-
 async fn ask(url: &str, tls: &Tls, bytes: usize) -> Result<InferResponse, Error> {
-    dial(url, tls)?.infer(request(bytes), CallContext::default()).await
+    dial(url, tls)?.infer(request("", bytes), CallContext::default()).await
 }
 
 /// Sends a request over every transport, and expects an answer or an error with these words.
 async fn all(addresses: Addresses, secured: bool, tls: &Tls, expected: Result<(), &str>) {
     for url in urls(addresses, secured) {
         match (ask(&url, tls, 3 << 20).await, expected) {
-            (Ok(answer), Ok(())) => assert_eq!(answer.outputs, request(3 << 20).inputs, "{url}"),
+            (Ok(answer), Ok(())) => assert_eq!(answer.outputs, request("", 3 << 20).inputs, "{url}"),
             (Err(error), Err(words)) => assert!(error.to_string().contains(words), "{url}: {error}"),
             (outcome, expected) => panic!("{url}: {expected:?} was expected: {:?}", outcome.map(|_| ())),
         }
     }
-}
-
-/// Sends raw bytes, and returns the response until the other side closes.
-async fn raw(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(bytes).await.unwrap();
-    let mut answer = Vec::new();
-    let _ = stream.read_to_end(&mut answer).await;
-    answer
 }
 
 pub(crate) async fn pair() -> (Socket, Socket) {

@@ -1,4 +1,4 @@
-//! Errors name the cause and the remedy.
+//! Certificates of callers and workers, and errors, which name the cause and the remedy.
 
 use super::*;
 
@@ -7,13 +7,7 @@ async fn plain_request_to_a_tls_port_is_told_to_use_https() {
     let scene = Scene::new();
     let running = serve(&scene.local(Mode::Require)).await;
     all(running.addresses, false, &Tls::default(), Err("https://")).await;
-    let Addresses { http, grpc, metrics } = running.addresses;
-    for address in [http, grpc, metrics] {
-        let answer = raw(address, b"GET /v2 HTTP/1.1\r\nhost: a\r\n\r\n").await;
-        let answer = String::from_utf8_lossy(&answer);
-        assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("use https://"), "{answer}");
-    }
-    drop(TcpStream::connect(http).await.unwrap());
+    drop(TcpStream::connect(running.addresses.http).await.unwrap());
     let page = running.tls.metrics();
     assert!(page.contains("{spoken=\"tls\"} 0\n") && !page.contains("{spoken=\"refused\"} 0\n"), "{page}");
 }
@@ -85,7 +79,9 @@ async fn garbage_after_a_handshake_byte_breaks_nothing() {
     for bytes in
         [&[0x16; 64][..], &[0x16, 3, 1, 0xff, 0xff, 1, 2, 3, 4, 5, 6, 7, 8], b"\x16\x03\x01\x00\x02ab"]
     {
-        raw(running.addresses.http, bytes).await;
+        let mut stream = TcpStream::connect(running.addresses.http).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        let _ = stream.read_to_end(&mut Vec::new()).await;
     }
     all(running.addresses, true, &scene.caller(Mode::Off), Ok(())).await;
 }
@@ -107,4 +103,64 @@ async fn clients_that_stall_in_a_handshake_keep_no_other_out() {
     let asked = ask(&url, &caller, 8);
     // They have ten seconds for their handshakes.
     tokio::time::timeout(Duration::from_secs(8), asked).await.expect("it gets its turn").unwrap();
+}
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+fn mutual(scene: &Scene, wished: &[&str]) -> Config {
+    Config { client_ca: Some(scene.path("ca.pem")), names: names(wished), ..scene.local(Mode::Require) }
+}
+
+#[tokio::test]
+async fn client_with_allowed_name_is_accepted() {
+    let scene = Scene::new();
+    let running = serve(&mutual(&scene, &["spiffe://test/frontend/*", "*.callers.example"])).await;
+    for (name, expected) in [
+        ("spiffe://test/frontend/a", Ok(())),
+        ("one.callers.example", Ok(())),
+        ("spiffe://test/frontend/a/b", Err("the peer rejected tls.certificate")),
+        ("spiffe://other/frontend/a", Err("the peer rejected tls.certificate")),
+    ] {
+        let issued = scene.authority.issue(&[name]);
+        let tls = Tls::open(&scene.config(Mode::Off, &issued, "who")).unwrap();
+        all(running.addresses, true, &tls, expected).await;
+    }
+}
+
+#[tokio::test]
+async fn client_without_valid_certificate_is_rejected() {
+    let scene = Scene::new();
+    let running = serve(&mutual(&scene, &["*"])).await;
+    let ca = Some(scene.path("ca.pem"));
+    let nobody = Tls::open(&Config { ca, ..Config::default() }).unwrap();
+    all(running.addresses, true, &nobody, Err("set tls.certificate and tls.key")).await;
+    let stranger = Authority::new().issue(&["spiffe://test/frontend/a"]);
+    let stranger = Tls::open(&scene.config(Mode::Off, &stranger, "stranger")).unwrap();
+    all(running.addresses, true, &stranger, Err("received fatal alert")).await;
+    let late = scene.authority.issue_until(&["spiffe://test/frontend/a"], 2001);
+    let late = Tls::open(&scene.config(Mode::Off, &late, "late")).unwrap();
+    all(running.addresses, true, &late, Err("issue a new certificate")).await;
+    let server = scene.authority.issue_as(&["spiffe://test/frontend/a"], |params| {
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
+    });
+    let server = Tls::open(&scene.config(Mode::Off, &server, "server")).unwrap();
+    all(running.addresses, true, &server, Err("received fatal alert")).await;
+    assert!(running.tls.metrics().contains("{spoken=\"tls\"} 0\n"), "{}", running.tls.metrics());
+}
+
+#[tokio::test]
+async fn workers_are_verified_by_configured_names() {
+    let scene = Scene::new();
+    let worker = scene.authority.issue(&["spiffe://test/worker/7"]);
+    let running = serve(&scene.config(Mode::Require, &worker, "worker")).await;
+    let caller = |wished: &[&str]| {
+        let ca = Some(scene.path("ca.pem"));
+        Tls::open(&Config { ca, worker_names: names(wished), ..Config::default() }).unwrap()
+    };
+    all(running.addresses, true, &caller(&["spiffe://test/worker/*"]), Ok(())).await;
+    all(running.addresses, true, &caller(&["spiffe://test/frontend/*"]), Err("none of tls.worker_names"))
+        .await;
+    all(running.addresses, true, &caller(&[]), Err("tls.worker_names")).await;
 }

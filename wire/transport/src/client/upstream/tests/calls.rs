@@ -7,23 +7,23 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::server::SendResponse;
-use h2::{Reason, RecvStream};
+use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use parm_protocol::client::{CallContext, Client};
+use parm_protocol::grpc::inference::ModelInferRequest;
 use parm_protocol::{Code, Error, OpaqueAnswer, OpaqueBody, OpaqueRequest, RestOfBody, grpc_status};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, oneshot};
 
-use crate::client::{Config, connect};
+use crate::client::{Config, Token, connect};
+use crate::grpc::Method as _;
 
-/// A message of gRPC.
 pub(super) const FIRST: &[u8] = b"\0\0\0\0\x03abc";
 
-/// A server, and a client of it.
-pub(super) struct Pair {
-    pub(super) client: Arc<dyn Client>,
-    /// Connections so far.
+/// A server of HTTP/2, and a client of it.
+pub(in crate::client) struct Pair {
+    pub(in crate::client) client: Arc<dyn Client>,
     connections: Arc<AtomicUsize>,
 }
 
@@ -33,18 +33,23 @@ impl Pair {
         F: Fn(usize, Request<RecvStream>, SendResponse<Bytes>) -> A + Send + Sync + 'static,
         A: Future<Output = ()> + Send + 'static,
     {
-        Self::with(&h2::server::Builder::new(), answer).await
+        Self::with("upstream+grpc", &h2::server::Builder::new(), answer).await
     }
 
-    /// `answer` gets every request with its number.
-    pub(super) async fn with<F, A>(server: &h2::server::Builder, answer: F) -> Self
+    pub(super) async fn well() -> Self {
+        Self::new(|_, _, respond| async move { well(respond) }).await
+    }
+
+    /// `answer` gets every request with its number. The connection of every tenth prediction ends with it.
+    pub(in crate::client) async fn with<F, A>(scheme: &str, server: &h2::server::Builder, answer: F) -> Self
     where
         F: Fn(usize, Request<RecvStream>, SendResponse<Bytes>) -> A + Send + Sync + 'static,
         A: Future<Output = ()> + Send + 'static,
     {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let endpoint = format!("upstream+grpc://{}", listener.local_addr().unwrap()).parse().unwrap();
-        let client = connect(&endpoint, &Config::default()).unwrap();
+        let endpoint = format!("{scheme}://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let config = Config { token: Some(Token::new("hush")), ..Config::default() };
+        let client = connect(&endpoint, &config).unwrap();
         let (answer, connections, requests) = (Arc::new(answer), Arc::default(), Arc::default());
         let (count, numbers): (Arc<AtomicUsize>, Arc<AtomicUsize>) = (Arc::clone(&connections), requests);
         let server = server.clone();
@@ -55,8 +60,9 @@ impl Pair {
                 tokio::spawn(async move {
                     let Ok(mut connection) = server.handshake(stream).await else { return };
                     while let Some(Ok((request, respond))) = connection.accept().await {
-                        let last = request.headers().contains_key("x-last");
-                        tokio::spawn(answer(numbers.fetch_add(1, Ordering::Relaxed), request, respond));
+                        let number = numbers.fetch_add(1, Ordering::Relaxed);
+                        let last = number % 10 == 9 && request.uri().path() == ModelInferRequest::PATH;
+                        tokio::spawn(answer(number, request, respond));
                         if last {
                             connection.graceful_shutdown();
                         }
@@ -68,7 +74,11 @@ impl Pair {
     }
 
     pub(super) async fn ask(&self) -> Result<OpaqueAnswer, Error> {
-        self.client.forward(call(true), CallContext::default()).await
+        self.forward(call(true)).await
+    }
+
+    pub(super) async fn forward(&self, request: Arc<OpaqueRequest>) -> Result<OpaqueAnswer, Error> {
+        self.client.forward(request, CallContext::default()).await
     }
 
     pub(super) fn connections(&self) -> usize {
@@ -99,22 +109,36 @@ fn headers(list: &[(&str, &str)]) -> HeaderMap {
     list.iter().map(parsed).collect::<Vec<(http::HeaderName, HeaderValue)>>().into_iter().collect()
 }
 
-pub(super) fn head(list: &[(&str, &str)]) -> Response<()> {
+pub(in crate::client) fn head(list: &[(&str, &str)]) -> Response<()> {
     let mut response = Response::new(());
     *response.headers_mut() = headers(&[&[("content-type", "application/grpc")], list].concat());
     response
 }
 
-/// Answers with these messages and this status.
-pub(super) fn say(mut respond: SendResponse<Bytes>, messages: &[&'static [u8]], trailers: &[(&str, &str)]) {
+pub(in crate::client) fn say(
+    mut respond: SendResponse<Bytes>,
+    messages: &[&[u8]],
+    trailers: &[(&str, &str)],
+) {
     let mut stream = respond.send_response(head(&[("x-a", "1")]), false).unwrap();
     for message in messages {
-        stream.send_data(Bytes::from_static(message), false).unwrap();
+        stream.send_data(Bytes::copy_from_slice(message), false).unwrap();
     }
     stream.send_trailers(headers(trailers)).unwrap();
 }
 
-async fn heard(request: &mut Request<RecvStream>) -> Vec<u8> {
+pub(super) fn well(respond: SendResponse<Bytes>) {
+    say(respond, &[FIRST], &[("grpc-status", "0")]);
+}
+
+/// Begins an answer with a message.
+pub(super) fn begin(respond: &mut SendResponse<Bytes>) -> SendStream<Bytes> {
+    let mut stream = respond.send_response(head(&[]), false).unwrap();
+    stream.send_data(FIRST.into(), false).unwrap();
+    stream
+}
+
+pub(in crate::client) async fn heard(request: &mut Request<RecvStream>) -> Vec<u8> {
     let mut body = Vec::new();
     while let Some(bytes) = request.body_mut().data().await {
         body.extend_from_slice(&bytes.unwrap());
@@ -129,7 +153,6 @@ pub(super) fn begun(answer: OpaqueAnswer) -> (Bytes, RestOfBody) {
     }
 }
 
-/// The trailers after an answer's data.
 async fn trailers(rest: RestOfBody) -> (Bytes, HeaderMap) {
     let whole = rest.collect().await.unwrap();
     let trailers = whole.trailers().cloned().unwrap_or_default();
@@ -259,13 +282,12 @@ async fn stream_that_breaks_ends_with_a_status() {
 #[tokio::test]
 async fn stream_that_stalls_ends_with_a_status() {
     let pair = Pair::new(|_, _, mut respond| async move {
-        let mut stream = respond.send_response(head(&[]), false).unwrap();
-        stream.send_data(FIRST.into(), false).unwrap();
+        let mut stream = begin(&mut respond);
         poll_fn(|cx| stream.poll_reset(cx)).await.unwrap();
     })
     .await;
     let brief = Arc::new(OpaqueRequest { stall: Duration::from_millis(30), ..(*call(true)).clone() });
-    let answer = pair.client.forward(brief, CallContext::default()).await.unwrap();
+    let answer = pair.forward(brief).await.unwrap();
     let (_, trailers) = trailers(begun(answer).1).await;
     assert_eq!(grpc_status(&trailers), Some(14));
     assert!(trailers["grpc-message"].to_str().unwrap().contains("30ms"), "{trailers:?}");
@@ -276,7 +298,7 @@ async fn call_that_is_reset_fails_alone() {
     let pair = Pair::new(|number, _, mut respond| async move {
         match number {
             0 => respond.send_reset(Reason::INTERNAL_ERROR),
-            _ => say(respond, &[FIRST], &[("grpc-status", "0")]),
+            _ => well(respond),
         }
     })
     .await;
@@ -306,11 +328,11 @@ async fn refused_call_is_sent_again_even_if_it_must_run_once() {
     let pair = Pair::new(|number, _, mut respond| async move {
         match number {
             0 => respond.send_reset(Reason::REFUSED_STREAM),
-            _ => say(respond, &[FIRST], &[("grpc-status", "0")]),
+            _ => well(respond),
         }
     })
     .await;
-    pair.client.forward(call(false), CallContext::default()).await.unwrap();
+    pair.forward(call(false)).await.unwrap();
 }
 
 #[tokio::test]
@@ -324,12 +346,11 @@ async fn cancelled_call_is_reset_at_the_server() {
             let (tell, begins) = (tell.lock().unwrap().take(), begins.clone());
             async move {
                 let Some(tell) = tell.filter(|_| number == 0) else {
-                    return say(respond, &[FIRST], &[("grpc-status", "0")]);
+                    return well(respond);
                 };
                 begins.notify_one();
                 let reason = if answers {
-                    let mut stream = respond.send_response(head(&[]), false).unwrap();
-                    stream.send_data(FIRST.into(), false).unwrap();
+                    let mut stream = begin(&mut respond);
                     poll_fn(|cx| stream.poll_reset(cx)).await
                 } else {
                     poll_fn(|cx| respond.poll_reset(cx)).await
@@ -354,8 +375,7 @@ async fn cancelled_call_is_reset_at_the_server() {
 
 #[tokio::test]
 async fn calls_that_arrive_together_share_one_connection() {
-    let pair =
-        Pair::new(|_, _, respond| async move { say(respond, &[FIRST], &[("grpc-status", "0")]) }).await;
+    let pair = Pair::well().await;
     let answers = futures::future::join_all((0..50).map(|_| pair.ask())).await;
     assert!(answers.iter().all(Result::is_ok));
     assert_eq!(pair.connections(), 1);
@@ -367,12 +387,11 @@ async fn client_that_does_not_read_holds_up_only_its_own_call() {
         if number < 8 {
             // Far more than all windows of one stream.
             let mut respond = respond;
-            let mut stream = respond.send_response(head(&[]), false).unwrap();
-            stream.send_data(FIRST.into(), false).unwrap();
+            let mut stream = begin(&mut respond);
             stream.send_data(vec![0; 8 << 20].into(), false).unwrap();
             let _ = poll_fn(|cx| stream.poll_reset(cx)).await;
         } else {
-            say(respond, &[FIRST], &[("grpc-status", "0")]);
+            well(respond);
         }
     })
     .await;
@@ -397,8 +416,8 @@ async fn other_requests_pass_over_http2_too() {
     .await;
     let headers = headers(&[("content-type", "application/json")]);
     let plain = Arc::new(OpaqueRequest { headers, body: "ask".into(), ..(*call(true)).clone() });
-    let answer = pair.client.forward(plain.clone(), CallContext::default()).await.unwrap();
+    let answer = pair.forward(plain.clone()).await.unwrap();
     assert!(matches!(&answer.body, OpaqueBody::Whole(body) if body == "{}"), "{answer:?}");
-    let error = pair.client.forward(plain, CallContext::default()).await.unwrap_err();
+    let error = pair.forward(plain).await.unwrap_err();
     assert!(matches!(&error, Error::Answered(answer) if answer.status == 503), "{error:?}");
 }

@@ -1,8 +1,7 @@
 //! The client against upstream servers that answer, stream and fail in the ways that real servers do.
 
-mod calls;
+pub(in crate::client) mod calls;
 mod crowds;
-mod probes;
 mod turns;
 
 use std::sync::Arc;
@@ -12,12 +11,12 @@ use http::{HeaderMap, Method, StatusCode};
 use http_body_util::BodyExt;
 use parm_protocol::client::{CallContext, Client};
 use parm_protocol::{Code, Error, OpaqueAnswer, OpaqueBody, OpaqueRequest};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::client::{Config, connect};
+use crate::testing::{Served, hear, serve_at};
 
-/// A server, and a client of it.
 async fn pair() -> (TcpListener, Arc<dyn Client>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("upstream+http://{}", listener.local_addr().unwrap()).parse().unwrap();
@@ -41,29 +40,27 @@ async fn ask(client: &dyn Client) -> Result<OpaqueAnswer, Error> {
     client.forward(request(true), CallContext::default()).await
 }
 
-/// Reads a request with the body `ask`; `None` if the connection ended instead.
-async fn hear(stream: &mut TcpStream) -> Option<String> {
-    let mut heard = Vec::new();
-    while !heard.ends_with(b"\r\n\r\nask") {
-        if stream.read_buf(&mut heard).await.ok()? == 0 {
-            return None;
-        }
-    }
-    Some(String::from_utf8(heard).unwrap())
+/// Accepts a connection, reads its request and sends these bytes.
+async fn serve(listener: &TcpListener, bytes: &[u8]) -> (TcpStream, String) {
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let heard = hear(&mut stream).await.unwrap();
+    // The client may close before all is sent.
+    let _ = stream.write_all(bytes).await;
+    (stream, heard)
 }
 
-/// Accepts a connection, reads its request and sends these bytes.
-async fn serve(listener: &TcpListener, bytes: &[u8]) -> TcpStream {
-    let (mut stream, _) = listener.accept().await.unwrap();
-    hear(&mut stream).await.unwrap();
-    stream.write_all(bytes).await.unwrap();
-    stream
+/// The client's result for a request, and the request as a server heard it that says this.
+async fn passed(asked: OpaqueRequest, bytes: &[u8]) -> (OpaqueAnswer, String) {
+    let (listener, client) = pair().await;
+    let asked = client.forward(Arc::new(asked), CallContext::default());
+    let (answer, (_, heard)) = tokio::join!(asked, serve(&listener, bytes));
+    (answer.unwrap(), heard)
 }
 
 /// The client's result, and the connection of a server that says this and then stays silent.
 async fn told(bytes: &'static [u8]) -> (Result<OpaqueAnswer, Error>, TcpStream) {
     let (listener, client) = pair().await;
-    let (answer, stream) = tokio::join!(ask(&*client), serve(&listener, bytes));
+    let (answer, (stream, _)) = tokio::join!(ask(&*client), serve(&listener, bytes));
     (answer, stream)
 }
 
@@ -98,22 +95,18 @@ fn begun(answer: OpaqueAnswer) -> (String, parm_protocol::RestOfBody) {
 #[tokio::test]
 async fn request_and_answer_pass_unchanged() {
     let (listener, client) = pair().await;
-    let server = async {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        let first = hear(&mut stream).await.unwrap();
-        stream
-            .write_all(b"HTTP/1.1 418 I'm a teapot\r\nX-A: 1\r\nx-a: 2\r\nkeep-alive: timeout=5\r\ncontent-length: 3\r\n\r\nno!")
-            .await
-            .unwrap();
-        let second = hear(&mut stream).await.unwrap();
-        stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
-        (first, second)
-    };
+    let address = listener.local_addr().unwrap();
+    let answers = [
+        "HTTP/1.1 418 I'm a teapot\r\nX-A: 1\r\nx-a: 2\r\nkeep-alive: timeout=5\r\ncontent-length: 3\r\n\r\nno!",
+        "HTTP/1.1 204 No Content\r\n\r\n",
+    ];
+    let server = serve_at(listener, vec![answers.map(str::to_owned).into()]);
     let calls = async { (ask(&*client).await.unwrap(), ask(&*client).await.unwrap()) };
-    let ((first, second), (heard, _)) = tokio::join!(calls, server);
+    let ((first, second), Served(.., heard)) = tokio::join!(calls, server);
+    let heard = &heard[0];
     assert!(heard.starts_with("POST /v1/chat/completions?a=b%20c HTTP/1.1\r\n"), "{heard}");
     assert!(heard.contains("x-mine: 1\r\n") && heard.contains("content-length: 3\r\n"), "{heard}");
-    assert!(heard.contains(&format!("host: {}\r\n", listener.local_addr().unwrap())), "{heard}");
+    assert!(heard.contains(&format!("host: {address}\r\n")), "{heard}");
     let values: Vec<_> = first.headers.get_all("x-a").iter().collect();
     assert_eq!(values, ["1", "2"]);
     assert!(!first.headers.contains_key("keep-alive"), "that is of the connection");
@@ -199,16 +192,7 @@ async fn probe_asks_for_any_answer_but_a_failure() {
         ("HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n", false),
     ] {
         let (listener, client) = pair().await;
-        let server = async {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut heard = Vec::new();
-            while !heard.ends_with(b"\r\n\r\n") {
-                stream.read_buf(&mut heard).await.unwrap();
-            }
-            stream.write_all(text.as_bytes()).await.unwrap();
-            String::from_utf8(heard).unwrap()
-        };
-        let (told, heard) = tokio::join!(client.is_ready(), server);
+        let (told, (_, heard)) = tokio::join!(client.is_ready(), serve(&listener, text.as_bytes()));
         assert!(heard.starts_with("GET /health HTTP/1.1\r\n"), "{heard}");
         assert_eq!(told.unwrap(), ready, "{text}");
     }
@@ -246,39 +230,18 @@ async fn answer_may_have_more_than_a_hundred_headers() {
 
 #[tokio::test]
 async fn cookies_of_http2_are_one_header_of_http1() {
-    let (listener, client) = pair().await;
     let mut asked = (*request(true)).clone();
     asked.headers.append("cookie", "a=1".parse().unwrap());
     asked.headers.append("cookie", "b=2".parse().unwrap());
-    let server = async {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        let heard = hear(&mut stream).await.unwrap();
-        stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
-        heard
-    };
-    let call = client.forward(Arc::new(asked), CallContext::default());
-    let (answer, heard) = tokio::join!(call, server);
-    answer.unwrap();
+    let (_, heard) = passed(asked, b"HTTP/1.1 204 No Content\r\n\r\n").await;
     assert!(heard.contains("cookie: a=1; b=2\r\n"), "{heard}");
 }
 
 #[tokio::test]
 async fn empty_body_has_a_length_where_one_is_expected() {
     for (method, has_length) in [(Method::POST, true), (Method::PUT, true), (Method::GET, false)] {
-        let (listener, client) = pair().await;
         let asked = OpaqueRequest { method, body: Default::default(), ..(*request(true)).clone() };
-        let server = async {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut heard = Vec::new();
-            while !heard.ends_with(b"\r\n\r\n") {
-                stream.read_buf(&mut heard).await.unwrap();
-            }
-            stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
-            String::from_utf8(heard).unwrap()
-        };
-        let call = client.forward(Arc::new(asked), CallContext::default());
-        let (answer, heard) = tokio::join!(call, server);
-        answer.unwrap();
+        let (_, heard) = passed(asked, b"HTTP/1.1 204 No Content\r\n\r\n").await;
         assert_eq!(heard.contains("content-length: 0\r\n"), has_length, "{heard}");
     }
 }
@@ -288,12 +251,6 @@ async fn long_page_of_a_failed_server_is_no_fault_of_the_request() {
     let (listener, client) = pair().await;
     let length = super::content::LARGEST_WHOLE + 1;
     let text = format!("HTTP/1.1 500 Oh\r\ncontent-length: {length}\r\n\r\n{}", "x".repeat(length));
-    let server = async {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        hear(&mut stream).await.unwrap();
-        // The client may close before all is sent.
-        let _ = stream.write_all(text.as_bytes()).await;
-    };
-    let (answer, ()) = tokio::join!(ask(&*client), server);
+    let (answer, _) = tokio::join!(ask(&*client), serve(&listener, text.as_bytes()));
     assert_eq!(answer.unwrap_err().code(), Code::Unavailable);
 }

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use h2::Reason;
 use http_body_util::BodyExt;
-use parm_protocol::client::CallContext;
 use parm_protocol::{Code, Error, OpaqueRequest, RequestStream, grpc_status};
 use tokio::sync::oneshot;
 
-use super::calls::{FIRST, Pair, begun, call, head, say};
+use super::calls::{FIRST, Pair, begin, begun, call, head};
 
 /// A call that began with a message.
 fn opened() -> (Arc<OpaqueRequest>, Arc<RequestStream>) {
@@ -36,7 +35,7 @@ async fn echo() -> Pair {
 async fn messages_pass_as_they_come() {
     let pair = echo().await;
     let (request, stream) = opened();
-    let answer = pair.client.forward(request, CallContext::default()).await.unwrap();
+    let answer = pair.forward(request).await.unwrap();
     let (first, mut rest) = begun(answer);
     assert_eq!(first, FIRST);
     for piece in ["a", "b"] {
@@ -59,8 +58,7 @@ async fn dropped_answer_resets_an_unfinished_request() {
             async move {
                 let _body = request.into_body();
                 let reason = if begins {
-                    let mut stream = respond.send_response(head(&[]), false).unwrap();
-                    stream.send_data(FIRST.into(), false).unwrap();
+                    let mut stream = begin(&mut respond);
                     poll_fn(|cx| stream.poll_reset(cx)).await
                 } else {
                     poll_fn(|cx| respond.poll_reset(cx)).await
@@ -70,7 +68,7 @@ async fn dropped_answer_resets_an_unfinished_request() {
         })
         .await;
         let (request, _stream) = opened();
-        let asked = pair.client.forward(request, CallContext::default());
+        let asked = pair.forward(request);
         if begins {
             drop(asked.await.unwrap());
         } else {
@@ -84,14 +82,13 @@ async fn dropped_answer_resets_an_unfinished_request() {
 async fn silence_is_the_clients_until_it_has_ended() {
     let pair = Pair::new(|_, request, mut respond| async move {
         let _body = request.into_body();
-        let mut stream = respond.send_response(head(&[]), false).unwrap();
-        stream.send_data(FIRST.into(), false).unwrap();
+        let mut stream = begin(&mut respond);
         poll_fn(|cx| stream.poll_reset(cx)).await.unwrap();
     })
     .await;
     let (request, stream) = opened();
     let brief = Arc::new(OpaqueRequest { stall: Duration::from_millis(30), ..(*request).clone() });
-    let answer = pair.client.forward(brief, CallContext::default()).await.unwrap();
+    let answer = pair.forward(brief).await.unwrap();
     let (_, mut rest) = begun(answer);
     tokio::time::timeout(Duration::from_millis(200), rest.frame()).await.map(drop).unwrap_err();
     stream.end();
@@ -101,15 +98,14 @@ async fn silence_is_the_clients_until_it_has_ended() {
 
 #[tokio::test]
 async fn server_that_ends_early_ends_the_request() {
-    let pair =
-        Pair::new(|_, _, respond| async move { say(respond, &[FIRST], &[("grpc-status", "0")]) }).await;
+    let pair = Pair::well().await;
     let (request, stream) = opened();
-    let answer = pair.client.forward(request.clone(), CallContext::default()).await.unwrap();
+    let answer = pair.forward(request.clone()).await.unwrap();
     let whole = begun(answer).1.collect().await.unwrap();
     assert_eq!(grpc_status(whole.trailers().unwrap()), Some(0));
     stream.push("more".into());
     assert_eq!(stream.held(), 0, "no server gets it");
-    let error = pair.client.forward(request, CallContext::default()).await.unwrap_err();
+    let error = pair.forward(request).await.unwrap_err();
     assert!(matches!(error, Error::Unsent { .. }) && error.code() == Code::Unavailable, "{error:?}");
 }
 
@@ -138,7 +134,7 @@ async fn call_read_too_slowly_is_lost_by_no_fault_of_its_server() {
         std::future::pending::<()>().await;
     };
     let lost = tokio::select! {
-        answer = pair.client.forward(request, CallContext::default()) => answer.unwrap_err(),
+        answer = pair.forward(request) => answer.unwrap_err(),
         () = sends => unreachable!(),
     };
     assert!(matches!(lost, Error::Unsent { .. }), "{lost:?}");

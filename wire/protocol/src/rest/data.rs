@@ -1,16 +1,21 @@
-//! Conversion of JSON values into tensor bytes, in one pass over the text.
+//! Tensor values as JSON: read flat or nested into little-endian bytes, written flat.
+//!
+//! JSON has no NaN: a `null` among floating-point values stands for it in both directions. Infinities, which JSON
+//! cannot express either, are written as `null` too. Clients that need every bit send binary data.
 
 use std::fmt;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
+use half::{bf16, f16};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
+use serde::ser::{Error as _, Serialize, SerializeSeq, Serializer};
 
-use super::number::{Scalar, put};
-use crate::DataType;
+use crate::tensor::strings_in;
+use crate::{DataType, Tensor};
 
 /// Bytes to allocate for `json`: those of the shape, unless the shape lies. A number takes at least two characters and
 /// a string three, so the text limits both.
-pub(in crate::rest) fn room(json: &str, datatype: DataType, shape: &[usize]) -> usize {
+pub(super) fn room(json: &str, datatype: DataType, shape: &[usize]) -> usize {
     let wanted = shape.iter().fold(1usize, |product, &dim| product.saturating_mul(dim));
     match datatype.size() {
         Some(size) => wanted.min(json.len() / 2 + 1) * size,
@@ -20,7 +25,7 @@ pub(in crate::rest) fn room(json: &str, datatype: DataType, shape: &[usize]) -> 
 }
 
 /// Bytes that reading needs temporarily: a string with escapes is assembled before it is copied.
-pub(in crate::rest) fn beside(json: &str, datatype: DataType) -> usize {
+pub(super) fn beside(json: &str, datatype: DataType) -> usize {
     match datatype {
         DataType::Bytes if json.contains('\\') => json.len(),
         _ => 0,
@@ -28,7 +33,7 @@ pub(in crate::rest) fn beside(json: &str, datatype: DataType) -> usize {
 }
 
 /// Reads `json`, flat or nested as `shape` says, into the bytes of a tensor.
-pub(in crate::rest) fn read(json: &str, datatype: DataType, shape: &[usize]) -> Result<Bytes, String> {
+pub(super) fn read(json: &str, datatype: DataType, shape: &[usize]) -> Result<Bytes, String> {
     let wanted = shape
         .iter()
         .try_fold(1usize, |product, &dim| product.checked_mul(dim))
@@ -94,6 +99,14 @@ impl<'de> DeserializeSeed<'de> for Level<'_, '_> {
     }
 }
 
+macro_rules! scalars {
+    ($($visit:ident($value:ty) => $kind:ident),*) => {$(
+        fn $visit<E: serde::de::Error>(self, value: $value) -> Result<(), E> {
+            self.sink.put(self.depth, Scalar::$kind(value)).map_err(E::custom)
+        }
+    )*};
+}
+
 impl<'de> Visitor<'de> for Level<'_, '_> {
     type Value = ();
 
@@ -117,25 +130,140 @@ impl<'de> Visitor<'de> for Level<'_, '_> {
         self.sink.put(self.depth, Scalar::Null).map_err(E::custom)
     }
 
-    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<(), E> {
-        self.sink.put(self.depth, Scalar::Bool(value)).map_err(E::custom)
-    }
+    scalars!(visit_bool(bool) => Bool, visit_u64(u64) => Unsigned, visit_i64(i64) => Signed);
+    scalars!(visit_f64(f64) => Float, visit_str(&str) => Text);
+}
 
-    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<(), E> {
-        self.sink.put(self.depth, Scalar::Unsigned(value)).map_err(E::custom)
-    }
+/// The largest float up to which floats have all whole numbers.
+const LARGEST_EXACT: f64 = (1u64 << 53) as f64;
 
-    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<(), E> {
-        self.sink.put(self.depth, Scalar::Signed(value)).map_err(E::custom)
-    }
+#[derive(Clone, Copy, Debug)]
+enum Scalar<'a> {
+    Null,
+    Bool(bool),
+    Unsigned(u64),
+    Signed(i64),
+    Float(f64),
+    Text(&'a str),
+}
 
-    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
-        self.sink.put(self.depth, Scalar::Float(value)).map_err(E::custom)
-    }
+/// Appends `scalar` as one element of `datatype`.
+fn put(out: &mut BytesMut, datatype: DataType, scalar: Scalar<'_>) -> Result<(), String> {
+    let fits = match datatype {
+        DataType::Bool => truth(scalar).map(|value| out.put_u8(value.into())),
+        DataType::Uint8 => whole::<u8>(scalar).map(|value| out.put_u8(value)),
+        DataType::Uint16 => whole::<u16>(scalar).map(|value| out.put_u16_le(value)),
+        DataType::Uint32 => whole::<u32>(scalar).map(|value| out.put_u32_le(value)),
+        DataType::Uint64 => whole::<u64>(scalar).map(|value| out.put_u64_le(value)),
+        DataType::Int8 => whole::<i8>(scalar).map(|value| out.put_i8(value)),
+        DataType::Int16 => whole::<i16>(scalar).map(|value| out.put_i16_le(value)),
+        DataType::Int32 => whole::<i32>(scalar).map(|value| out.put_i32_le(value)),
+        DataType::Int64 => whole::<i64>(scalar).map(|value| out.put_i64_le(value)),
+        DataType::Fp16 => real(scalar, |value| f16::from_f64(value).is_finite())
+            .map(|value| out.put_slice(&f16::from_f64(value).to_le_bytes())),
+        DataType::Bf16 => real(scalar, |value| bf16::from_f64(value).is_finite())
+            .map(|value| out.put_slice(&bf16::from_f64(value).to_le_bytes())),
+        DataType::Fp32 => {
+            real(scalar, |value| (value as f32).is_finite()).map(|value| out.put_f32_le(value as f32))
+        }
+        DataType::Fp64 => real(scalar, f64::is_finite).map(|value| out.put_f64_le(value)),
+        DataType::Bytes => text(scalar).map(|value| {
+            out.put_u32_le(value.len() as u32);
+            out.put_slice(value.as_bytes());
+        }),
+    };
+    fits.ok_or_else(|| format!("{} is not {} {datatype} value", describe(scalar), datatype.article()))
+}
 
-    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<(), E> {
-        self.sink.put(self.depth, Scalar::Text(value)).map_err(E::custom)
+fn truth(scalar: Scalar<'_>) -> Option<bool> {
+    match scalar {
+        Scalar::Bool(value) => Some(value),
+        Scalar::Unsigned(value @ 0..=1) => Some(value == 1),
+        _ => None,
     }
+}
+
+fn whole<T: TryFrom<u64> + TryFrom<i64>>(scalar: Scalar<'_>) -> Option<T> {
+    match scalar {
+        Scalar::Unsigned(value) => T::try_from(value).ok(),
+        Scalar::Signed(value) => T::try_from(value).ok(),
+        // Many clients write every number as a float. Beyond this limit a float may stand for several whole numbers.
+        Scalar::Float(value) if value.fract() == 0.0 && value.abs() <= LARGEST_EXACT => {
+            T::try_from(value as i64).ok()
+        }
+        _ => None,
+    }
+}
+
+fn real(scalar: Scalar<'_>, fits: impl Fn(f64) -> bool) -> Option<f64> {
+    let value = match scalar {
+        Scalar::Null => return Some(f64::NAN),
+        Scalar::Unsigned(value) => value as f64,
+        Scalar::Signed(value) => value as f64,
+        Scalar::Float(value) => value,
+        Scalar::Bool(_) | Scalar::Text(_) => return None,
+    };
+    fits(value).then_some(value)
+}
+
+fn text(scalar: Scalar<'_>) -> Option<&str> {
+    match scalar {
+        Scalar::Text(value) => u32::try_from(value.len()).is_ok().then_some(value),
+        _ => None,
+    }
+}
+
+fn describe(scalar: Scalar<'_>) -> String {
+    match scalar {
+        Scalar::Null => "null".into(),
+        Scalar::Bool(value) => value.to_string(),
+        Scalar::Unsigned(value) => value.to_string(),
+        Scalar::Signed(value) => value.to_string(),
+        Scalar::Float(value) => format!("{value:?}"),
+        Scalar::Text(value) => format!("the string '{}'", value.chars().take(40).collect::<String>()),
+    }
+}
+
+/// A tensor's values, to be written as a list.
+pub(super) struct Values<'a>(pub(super) &'a Tensor);
+
+impl Serialize for Values<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let data = &self.0.data()[..];
+        match self.0.datatype() {
+            DataType::Bool => serializer.collect_seq(data.iter().map(|&byte| byte != 0)),
+            DataType::Uint8 => serializer.collect_seq(data),
+            DataType::Uint16 => serializer.collect_seq(elements(data, u16::from_le_bytes)),
+            DataType::Uint32 => serializer.collect_seq(elements(data, u32::from_le_bytes)),
+            DataType::Uint64 => serializer.collect_seq(elements(data, u64::from_le_bytes)),
+            DataType::Int8 => serializer.collect_seq(elements(data, i8::from_le_bytes)),
+            DataType::Int16 => serializer.collect_seq(elements(data, i16::from_le_bytes)),
+            DataType::Int32 => serializer.collect_seq(elements(data, i32::from_le_bytes)),
+            DataType::Int64 => serializer.collect_seq(elements(data, i64::from_le_bytes)),
+            DataType::Fp16 => serializer.collect_seq(elements(data, |b| f16::from_le_bytes(b).to_f32())),
+            DataType::Bf16 => serializer.collect_seq(elements(data, |b| bf16::from_le_bytes(b).to_f32())),
+            DataType::Fp32 => serializer.collect_seq(elements(data, f32::from_le_bytes)),
+            DataType::Fp64 => serializer.collect_seq(elements(data, f64::from_le_bytes)),
+            DataType::Bytes => strings(data, serializer),
+        }
+    }
+}
+
+fn elements<'a, const N: usize, T>(
+    data: &'a [u8],
+    read: impl Fn([u8; N]) -> T + 'a,
+) -> impl Iterator<Item = T> {
+    data.as_chunks::<N>().0.iter().map(move |bytes| read(*bytes))
+}
+
+fn strings<S: Serializer>(data: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    let mut list = serializer.serialize_seq(None)?;
+    for bytes in strings_in(data) {
+        let text = std::str::from_utf8(bytes)
+            .map_err(|_| S::Error::custom("JSON cannot hold bytes that are not UTF-8: use binary data"))?;
+        list.serialize_element(text)?;
+    }
+    list.end()
 }
 
 #[cfg(test)]

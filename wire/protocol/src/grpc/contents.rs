@@ -2,8 +2,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::malformed;
-use crate::grpc::inference::InferTensorContents;
+use super::inference::InferTensorContents;
 use crate::{DataType, Error};
 
 /// The raw bytes of typed contents; only the field that belongs to the datatype may be filled.
@@ -26,10 +25,12 @@ pub(super) fn to_bytes(
     if let Some((stray, _)) =
         filled(&contents).into_iter().find(|(other, count)| *count > 0 && *other != field)
     {
-        return Err(malformed(format!("tensor '{name}' is {datatype} but fills {stray}: use {field}")));
+        return Err(Error::malformed(format!(
+            "tensor '{name}' is {datatype} but fills {stray}: use {field}"
+        )));
     }
     let range = |value: String| {
-        malformed(format!("tensor '{name}': {value} is not {} {datatype} value", datatype.article()))
+        Error::malformed(format!("tensor '{name}': {value} is not {} {datatype} value", datatype.article()))
     };
     let signed = &contents.int_contents;
     let unsigned = &contents.uint_contents;
@@ -78,7 +79,8 @@ fn narrow<T: Copy + ToString, const N: usize>(
 fn strings(values: &[Bytes]) -> Result<Bytes, Error> {
     let mut bytes = BytesMut::with_capacity(values.iter().map(|value| 4 + value.len()).sum());
     for value in values {
-        let length = u32::try_from(value.len()).map_err(|_| malformed("a string has at most 4 GiB"))?;
+        let length =
+            u32::try_from(value.len()).map_err(|_| Error::malformed("a string has at most 4 GiB"))?;
         bytes.put_u32_le(length);
         bytes.put_slice(value);
     }
