@@ -1,14 +1,13 @@
 //! Calls a frontend's admin API, for the commands that inspect and change running frontends.
 
-use std::fmt;
 use std::time::Duration;
+use std::{fmt, io};
 
 use anyhow::{Context, anyhow, bail};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::{Body, Bytes, Incoming};
-use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use bytes::Bytes;
+use hyper::{Method, StatusCode};
 use parm_protocol::StableCode;
+use parm_transport::client::{Hearing, Inquiry, Lines, Token};
 use parm_transport::tls::{Outgoing, Spoken};
 use serde_json::Value;
 
@@ -37,13 +36,7 @@ const LINE: usize = 4 << 20;
 pub struct Admin {
     authority: String,
     outgoing: Outgoing,
-    key: Option<String>,
-}
-
-/// An answer that arrives line by line.
-pub struct StreamLines {
-    body: Incoming,
-    rest: Vec<u8>,
+    key: Option<Token>,
 }
 
 impl Admin {
@@ -56,104 +49,68 @@ impl Admin {
     pub fn at(url: &str, key: Option<String>, identity: &Identity) -> anyhow::Result<Self> {
         let (authority, secured) = authority(url)?;
         let outgoing = identity.tls()?.outgoing(authority, secured, Spoken::Http1)?;
-        Ok(Self { authority: authority.to_owned(), outgoing, key })
+        Ok(Self { authority: authority.to_owned(), outgoing, key: key.map(Token::new) })
     }
 
     /// Sends a request and reads the whole answer.
-    pub async fn call(&self, method: &str, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
-        let response = self.ask(method, path, body).await?;
-        let read = Limited::new(response.into_body(), ANSWER).collect();
-        let read =
-            tokio::time::timeout(PATIENCE, read).await.context("the answer is incomplete after 10 s")?;
-        let bytes =
-            read.map_err(|error| anyhow!("the connection closed during the answer: {error}"))?.to_bytes();
+    pub async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
+        let mut answer = self.ask(method, path, body).await?;
+        let read = tokio::time::timeout(PATIENCE, whole(&mut answer, ANSWER));
+        let read = read.await.context("the answer is incomplete after 10 s")?;
+        let bytes = read.map_err(|error| anyhow!("the connection closed during the answer: {error}"))?;
         serde_json::from_slice(&bytes).context("the answer is not JSON: is this a frontend's admin API?")
     }
 
     /// Sends a request whose answer arrives line by line.
-    pub async fn lines(&self, path: &str) -> anyhow::Result<StreamLines> {
-        let body = self.ask("GET", path, None).await?.into_body();
-        Ok(StreamLines { body, rest: Vec::new() })
+    pub async fn lines(&self, path: &str) -> anyhow::Result<Lines> {
+        Ok(Lines::of(self.ask(Method::GET, path, None).await?, LINE))
     }
 
     /// Sends a request. A status other than success becomes an error with the frontend's message.
-    pub async fn ask(
-        &self,
-        method: &str,
-        path: &str,
-        body: Option<&Value>,
-    ) -> anyhow::Result<Response<Incoming>> {
-        let response = self.send(method, path, body).await?;
-        if response.status().is_success() {
-            return Ok(response);
-        }
-        Err(Rejection::read(response, self.key.is_some()).await.into())
-    }
-
-    /// Sends a request and returns the answer, whatever its status.
-    async fn send(
-        &self,
-        method: &str,
-        path: &str,
-        body: Option<&Value>,
-    ) -> anyhow::Result<Response<Incoming>> {
+    pub async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Hearing> {
         let authority = &self.authority;
         let asked = async {
             let socket = self.outgoing.dial(authority, PATIENCE).await?;
-            let (mut sender, connection) =
-                hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
-            tokio::spawn(connection);
-            let mut request = Request::builder().method(method).uri(path).header("host", authority);
-            if let Some(key) = &self.key {
-                request = request.header("authorization", format!("Bearer {key}"));
-            }
-            let body = match body {
-                Some(body) => {
-                    request = request.header("content-type", "application/json");
-                    Bytes::from(body.to_string())
-                }
-                None => Bytes::new(),
-            };
-            anyhow::Ok(sender.send_request(request.body(Full::new(body))?).await?)
+            let body = body.map(|body| Bytes::from(body.to_string()));
+            let inquiry = Inquiry { authority, path, token: self.key.as_ref() };
+            inquiry.send(method, body, Box::new(socket)).await
         };
-        let answer =
-            tokio::time::timeout(PATIENCE, asked).await.map_err(|_| anyhow!("no answer within 10 s"));
-        answer.and_then(|answer| answer).map_err(|error| {
-            let reason = format!("{error:#}");
-            if ["certificate", "TLS"].iter().any(|word| reason.contains(word)) {
-                let mut problem = format!("TLS handshake with {authority} failed: {}", in_flags(&reason));
-                if !problem.contains("--") {
-                    problem.push_str(": check --ca, and the certificate of the server");
-                }
-                return coded(StableCode::TlsHandshake, problem);
+        let answer = tokio::time::timeout(PATIENCE, asked).await;
+        let answer = answer.unwrap_or_else(|_| Err(io::Error::other("no answer within 10 s")));
+        let answer = answer.map_err(|error| self.unreachable(error))?;
+        match StatusCode::from_u16(answer.status()) {
+            Ok(status) if !status.is_success() => {
+                Err(Rejection::read(status, answer, self.key.is_some()).await.into())
             }
-            let problem =
-                format!("cannot reach {authority}: start the frontend with --admin {authority}: {reason}");
-            coded(StableCode::Unreachable, problem)
-        })
+            _ => Ok(answer),
+        }
+    }
+
+    fn unreachable(&self, error: io::Error) -> anyhow::Error {
+        let (authority, reason) = (&self.authority, format!("{:#}", anyhow::Error::from(error)));
+        if ["certificate", "TLS"].iter().any(|word| reason.contains(word)) {
+            let mut problem = format!("TLS handshake with {authority} failed: {}", in_flags(&reason));
+            if !problem.contains("--") {
+                problem.push_str(": check --ca, and the certificate of the server");
+            }
+            return coded(StableCode::TlsHandshake, problem);
+        }
+        let problem =
+            format!("cannot reach {authority}: start the frontend with --admin {authority}: {reason}");
+        coded(StableCode::Unreachable, problem)
     }
 }
 
-impl StreamLines {
-    /// Returns the next complete lines, at least one; `None` after the end of the stream.
-    pub async fn next(&mut self) -> anyhow::Result<Option<Vec<Value>>> {
-        loop {
-            if let Some(end) = self.rest.iter().rposition(|byte| *byte == b'\n') {
-                let rest = self.rest.split_off(end + 1);
-                let whole = std::mem::replace(&mut self.rest, rest);
-                let lines = whole.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-                let lines = lines.map(serde_json::from_slice).collect::<Result<_, _>>();
-                return Ok(Some(lines.context("a line of the stream is not JSON")?));
-            }
-            if self.rest.len() > LINE {
-                bail!("a line of the stream is longer than {LINE} bytes: is this a frontend's admin API?");
-            }
-            let Some(frame) = self.body.frame().await else { return Ok(None) };
-            if let Ok(data) = frame.context("the frontend closed the connection")?.into_data() {
-                self.rest.extend_from_slice(&data);
-            }
+/// Reads an answer of limited length.
+async fn whole(answer: &mut Hearing, most: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    while let Some(chunk) = answer.chunk().await? {
+        if bytes.len() + chunk.len() > most {
+            return Err(io::Error::other(format!("it is longer than {most} bytes")));
         }
+        bytes.extend_from_slice(&chunk);
     }
+    Ok(bytes)
 }
 
 /// Waits for something that a frontend sends at once or every second.
@@ -188,15 +145,10 @@ pub struct Rejection {
 }
 
 impl Rejection {
-    async fn read<B>(response: Response<B>, has_key: bool) -> Self
-    where
-        B: Body<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
-    {
-        let status = response.status();
-        let body = soon(async { Ok(Limited::new(response.into_body(), REFUSAL).collect().await) }).await;
-        let body = body.ok().and_then(Result::ok);
-        let text =
-            body.map(|body| String::from_utf8_lossy(&body.to_bytes()).into_owned()).unwrap_or_default();
+    async fn read(status: StatusCode, mut answer: Hearing, has_key: bool) -> Self {
+        let body = tokio::time::timeout(PATIENCE, whole(&mut answer, REFUSAL)).await;
+        let text = body.ok().and_then(Result::ok).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
         let said = serde_json::from_str::<Value>(&text).ok();
         let said = said.and_then(|said| said["error"].as_str().map(str::to_owned));
         let is_admin =
@@ -225,19 +177,22 @@ impl std::error::Error for Rejection {}
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
-    use http_body_util::StreamBody;
-    use hyper::body::Frame;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
 
     #[tokio::test]
     async fn rejection_whose_body_never_ends_is_reported() {
-        let body = StreamBody::new(futures::stream::pending::<Result<Frame<Bytes>, Infallible>>());
-        let response = Response::builder().status(404).body(body).unwrap();
-        let rejection = tokio::time::timeout(Duration::from_secs(60), Rejection::read(response, false));
-        let said = rejection.await.expect("it waits for ever").to_string();
+        let (ours, mut theirs) = tokio::io::duplex(1024);
+        let inquiry = Inquiry { authority: "a:1", path: "/", token: None };
+        let answered = async {
+            theirs.read_u8().await.unwrap();
+            theirs.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 9\r\n\r\n").await.unwrap();
+        };
+        let (answer, ()) = tokio::join!(inquiry.ask(Box::new(ours)), answered);
+        let rejection = Rejection::read(StatusCode::NOT_FOUND, answer.unwrap(), false);
+        let rejection = tokio::time::timeout(Duration::from_secs(60), rejection).await;
+        let said = rejection.expect("it waits for ever").to_string();
         assert!(said.contains("(404): not an admin API"), "{said}");
     }
 

@@ -1,28 +1,23 @@
-//! `parm data`: lists known data sets, checks their files and describes a source.
+//! `parm data`: describes a source of rows, or saves it as arrays.
 
-use std::fmt::Write as _;
-use std::io::Write;
+use std::fmt;
 use std::path::Path;
 
-use anyhow::bail;
-use parm_training::data::known::{self, Checked, FileState, Known};
 use parm_training::data::{Limit, Samples, Source, Unusable};
 use serde::Serialize;
 
 use crate::Failure;
-use crate::cli::Output;
 use crate::cli::data::DataCommand;
+use crate::printer::{say, show};
 
-/// Runs the command. An unknown name or an invalid source ends with status 64.
+/// Runs the command. An invalid source ends with status 64.
 pub fn main(command: &DataCommand) -> Result<(), Failure> {
     match command {
-        DataCommand::List { output } => list(*output).map_err(Failure::Run),
-        DataCommand::Check { name, folder, output } => {
-            let set = known::find(name).map_err(|error| Failure::Configuration(error.into()))?;
-            check(set, folder.as_deref().unwrap_or(Path::new(set.folder)), *output).map_err(Failure::Run)
-        }
         DataCommand::Save { source, folder } => save(&parsed(source)?, folder).map_err(Failure::Run),
-        DataCommand::Show { source, output } => show(&parsed(source)?, *output).map_err(Failure::Run),
+        DataCommand::Show { source, output } => {
+            let rows = parsed(source)?.read(Limit::default()).map_err(anyhow::Error::from)?;
+            show(&Shown::of(&rows), *output).map_err(Failure::Run)
+        }
     }
 }
 
@@ -32,48 +27,7 @@ fn parsed(source: &str) -> Result<Source, Failure> {
 
 fn save(source: &Source, folder: &Path) -> anyhow::Result<()> {
     let written = source.read(Limit::default())?.save(folder)?;
-    print(&written.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join("\n"))
-}
-
-fn list(output: Output) -> anyhow::Result<()> {
-    if output == Output::Json {
-        return print(&serde_json::to_string_pretty(known::SETS)?);
-    }
-    let mut text = String::new();
-    for set in known::SETS {
-        let Known { name, what, licence, fetch, folder, .. } = set;
-        writeln!(text, "{name}: {what}\n  licence  {licence}\n  fetch    {fetch}")?;
-        for (part, source) in ["train", "test "].into_iter().zip(set.sources_in(Path::new(folder))) {
-            writeln!(text, "  {part}    {source}")?;
-        }
-    }
-    print(text.trim_end())
-}
-
-fn check(set: &Known, folder: &Path, output: Output) -> anyhow::Result<()> {
-    let checked = set.check(folder, Limit::default())?;
-    match output {
-        Output::Json => print(&serde_json::to_string_pretty(&checked)?)?,
-        Output::Text => {
-            let line = |Checked { path, state }: &Checked| match state {
-                FileState::Sound => format!("{}: as published", path.display()),
-                FileState::Missing => format!("{}: missing", path.display()),
-                FileState::Differs(sum) => {
-                    format!("{}: differs from the published file, MD5 {sum}", path.display())
-                }
-            };
-            print(&checked.iter().map(line).collect::<Vec<_>>().join("\n"))?;
-        }
-    }
-    if checked.iter().any(|file| file.state != FileState::Sound) {
-        bail!(
-            "data set '{}' is incomplete or changed in {}: fetch it with: {}",
-            set.name,
-            folder.display(),
-            set.fetch
-        );
-    }
-    Ok(())
+    say(&written.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join("\n"))
 }
 
 /// The description of a source.
@@ -104,23 +58,16 @@ impl Shown {
     }
 }
 
-fn show(source: &Source, output: Output) -> anyhow::Result<()> {
-    let shown = Shown::of(&source.read(Limit::default())?);
-    if output == Output::Json {
-        return print(&serde_json::to_string_pretty(&shown)?);
+impl fmt::Display for Shown {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rows, row, least, greatest, classes, values } = self;
+        write!(to, "{rows} rows of {row:?}, values {least} to {greatest}")?;
+        if !classes.is_empty() {
+            write!(to, "\n{} classes, rows of each: {classes:?}", classes.len())?;
+        }
+        if *values > 0 {
+            write!(to, "\n{values} numbers to predict for each row")?;
+        }
+        Ok(())
     }
-    let Shown { rows, row, least, greatest, classes, values } = shown;
-    let mut text = format!("{rows} rows of {row:?}, values {least} to {greatest}");
-    if !classes.is_empty() {
-        write!(text, "\n{} classes, rows of each: {classes:?}", classes.len())?;
-    }
-    if values > 0 {
-        write!(text, "\n{values} numbers to predict for each row")?;
-    }
-    print(&text)
-}
-
-/// Prints to stdout.
-fn print(text: &str) -> anyhow::Result<()> {
-    Ok(writeln!(crate::printer::stdout(), "{text}")?)
 }

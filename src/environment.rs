@@ -32,6 +32,12 @@ pub fn sets_threads() -> bool {
     std::env::var_os("TOKIO_WORKER_THREADS").is_some()
 }
 
+/// The command line of this process, for results that it can make again.
+pub fn command_line() -> String {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    format!("parm {}", arguments.join(" "))
+}
+
 /// The system's folder for temporary files.
 pub fn temporary() -> std::path::PathBuf {
     std::env::temp_dir()

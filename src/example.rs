@@ -17,8 +17,11 @@ macro_rules! files {
     };
 }
 
-/// The files by their paths in the source folder.
-const FILES: &[(&str, &[u8])] = files![
+/// A file by its path in the source folder.
+type File = (&'static str, &'static [u8]);
+
+/// What serves if nobody names models.
+const SERVED: &[File] = files![
     "models/fashion-lenet/NOTICE",
     "models/fashion-lenet/parm.toml",
     "models/fashion-lenet/1/model.onnx",
@@ -31,6 +34,12 @@ const FILES: &[(&str, &[u8])] = files![
     "models/magika/NOTICE",
     "models/magika/config.json",
     "models/magika/1/model.onnx",
+];
+
+/// What only the demo needs.
+const DEMO: &[File] = files![
+    "models/fashion-linear/NOTICE",
+    "models/fashion-linear/1/model.onnx",
     "examples/fashion-mnist/NOTICE",
     "examples/fashion-mnist/images-idx3-ubyte.gz",
     "examples/fashion-mnist/labels-idx1-ubyte.gz",
@@ -45,8 +54,18 @@ pub const MODELS: &str =
 pub struct Example(PathBuf);
 
 impl Example {
-    /// Writes the files whose paths begin with `part` to a folder of this process.
-    pub fn unpack(part: &str) -> anyhow::Result<Self> {
+    /// What `parm serve` serves without models.
+    pub fn of_serve() -> anyhow::Result<Self> {
+        Self::unpack(SERVED.iter())
+    }
+
+    /// What `parm demo` needs.
+    pub fn of_demo() -> anyhow::Result<Self> {
+        Self::unpack(SERVED.iter().chain(DEMO).filter(|(path, _)| path.contains("fashion")))
+    }
+
+    /// Writes files to a folder of this process.
+    fn unpack(files: impl Iterator<Item = &'static File>) -> anyhow::Result<Self> {
         // Process ids return, in containers at every start, and a process that was killed has left its folder.
         let unique = RandomState::new().hash_one(std::process::id());
         let root = crate::environment::temporary().join(format!("parm-example-{unique:016x}"));
@@ -56,7 +75,7 @@ impl Example {
             .create(&root)
             .with_context(|| format!("cannot create {}", root.display()))?;
         let example = Self(root);
-        for (path, content) in FILES.iter().filter(|(path, _)| path.starts_with(part)) {
+        for (path, content) in files {
             let path = example.0.join(path);
             let write = || {
                 fs::create_dir_all(path.parent().unwrap_or(&example.0))?;

@@ -15,9 +15,11 @@ use parm_grids::Share;
 use crate::Failure;
 use crate::cli::Output;
 use crate::cli::experiment::Experiment;
+use crate::environment::command_line;
 use crate::grid::{self, Task};
+use crate::printer;
 use crate::progress::Bar;
-use crate::simulate::{placed, print, read, replace, scenarios};
+use crate::simulate::{apply, placed, read};
 
 /// Runs the command. An invalid file ends with status 64. An experiment that ends early has status 1, and the folder holds
 /// its results so far.
@@ -31,19 +33,18 @@ pub fn main(flags: &Experiment) -> Result<(), Failure> {
     }
     let path = flags.results.clone().unwrap_or_else(|| free_folder(&flags.file));
     let folder = Folder::create(&path).map_err(|error| Failure::Configuration(error.into()))?;
-    let command = command(flags);
     let results = if flags.simulate {
-        simulated(&experiment, &folder, command, flags.raw)
+        simulated(&experiment, &folder, flags.raw)
     } else {
         // Most of these errors are about processes.
         let told = |error| match line_of(&text, &error) {
             Some(_) => placed(error, &flags.file, &text),
             None => error.into(),
         };
-        with_processes(&experiment, &folder, command, told)
+        with_processes(&experiment, &folder, told)
     };
     let results = results.map_err(Failure::Run)?;
-    print(&results.report, flags.output).map_err(Failure::Run)?;
+    printer::show(&results.report, flags.output).map_err(Failure::Run)?;
     if flags.output == Output::Text {
         eprintln!("report: {}", path.join("report.html").display());
     }
@@ -106,11 +107,11 @@ fn join(
     let began = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     let missing = format!("{} of {} runs have no result", cells.len() - joined.records.len(), cells.len());
     let ended_early = (!is_whole).then_some(missing);
-    let (mode, machine, command) = (Mode::Simulation, machine(), command(flags));
+    let (mode, machine, command) = (Mode::Simulation, machine(), command_line());
     let results =
         Results { mode, command, began, machine, ended_early: ended_early.clone(), report, runs: Vec::new() };
     folder.keep(&results)?;
-    print(&results.report, flags.output)?;
+    printer::show(&results.report, flags.output)?;
     if flags.output == Output::Text {
         eprintln!("report: {}", path.join("report.html").display());
     }
@@ -120,7 +121,6 @@ fn join(
 fn simulated(
     experiment: &parm_experiments::Experiment,
     folder: &Folder,
-    command: String,
     raw: bool,
 ) -> anyhow::Result<Results> {
     let began = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
@@ -129,7 +129,7 @@ fn simulated(
     let bar = Bar::new(experiment.queries(), "queries");
     let report = experiment.run_keeping(threads, &bar, raw.then_some(folder))?;
     drop(bar);
-    let (mode, machine) = (Mode::Simulation, machine());
+    let (mode, machine, command) = (Mode::Simulation, machine(), command_line());
     let results = Results { mode, command, began, machine, ended_early: None, report, runs: Vec::new() };
     folder.keep(&results)?;
     Ok(results)
@@ -138,14 +138,13 @@ fn simulated(
 fn with_processes(
     experiment: &parm_experiments::Experiment,
     folder: &Folder,
-    command: String,
     told: impl FnOnce(parm_experiments::Error) -> anyhow::Error,
 ) -> anyhow::Result<Results> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let stop = Stop::default();
     runtime.spawn(interrupted(stop.clone()));
     let binary = std::env::current_exe().context("cannot find the path of this program")?;
-    let laboratory = Laboratory { binary, folder, command, stop, runtime: runtime.handle() };
+    let laboratory = Laboratory { binary, folder, command: command_line(), stop, runtime: runtime.handle() };
     let results = laboratory.run(experiment, &Lines).map_err(told)?;
     // Tasks that still wait for an answer would not get one.
     runtime.shutdown_background();
@@ -185,14 +184,7 @@ impl Observer for Lines {
 /// Reads the experiment file, with the changes of the flags. Returns its text as well.
 fn config(flags: &Experiment) -> anyhow::Result<(Config, String)> {
     let (mut config, text) = read(&flags.file)?;
-    replace(&mut config.policies, &flags.policy);
-    replace(&mut config.scenarios, &scenarios(&flags.scenario, &flags.profile)?);
-    if !flags.load.is_empty() {
-        (config.loads, config.rates) = (flags.load.clone(), Vec::new());
-    }
-    config.queries = flags.queries.unwrap_or(config.queries);
-    config.repeats = flags.repeats.unwrap_or(config.repeats);
-    config.seed = flags.seed.unwrap_or(config.seed);
+    apply(&flags.cases, &mut config)?;
     Ok((config, text))
 }
 
@@ -208,24 +200,4 @@ fn default_folder(file: &Path, number: u32) -> PathBuf {
         1 => Path::new("results").join(&*name),
         number => Path::new("results").join(format!("{name}-{number}")),
     }
-}
-
-/// Returns the command line that repeats the experiment.
-fn command(flags: &Experiment) -> String {
-    let mut words = vec!["parm".to_owned(), "experiment".into(), flags.file.display().to_string()];
-    let mut flag = |name: &str, value: String| words.extend([format!("--{name}"), value]);
-    flags.policy.iter().for_each(|value| flag("policy", value.clone()));
-    flags.scenario.iter().for_each(|value| flag("scenario", value.clone()));
-    flags.profile.iter().for_each(|value| flag("profile", value.clone()));
-    flags.load.iter().for_each(|value| flag("load", value.to_string()));
-    flags.queries.iter().for_each(|value| flag("queries", value.to_string()));
-    flags.repeats.iter().for_each(|value| flag("repeats", value.to_string()));
-    flags.seed.iter().for_each(|value| flag("seed", value.to_string()));
-    if flags.simulate {
-        words.push("--simulate".into());
-    }
-    if flags.raw {
-        words.push("--raw".into());
-    }
-    words.join(" ")
 }

@@ -28,12 +28,10 @@ mod limits;
 mod load;
 mod logging;
 mod manual;
-mod metrics;
 mod models;
 mod nets;
 mod printer;
 mod progress;
-mod ready;
 mod record;
 mod reload;
 mod run;
@@ -44,6 +42,7 @@ mod shares;
 mod shutdown;
 mod simulate;
 mod stand_in;
+mod stream;
 mod top;
 #[cfg(feature = "train")]
 mod train;
@@ -61,7 +60,6 @@ use clap::Parser;
 
 use cli::{Cli, Command};
 use parm_protocol::StableCode;
-use settings::Invalid;
 
 /// Exit status of a configuration error (EX_USAGE).
 const BAD_CONFIGURATION: u8 = 64;
@@ -81,9 +79,6 @@ fn main() -> ExitCode {
         Command::Record(flags) => record::main(&flags),
         Command::Ctl(flags) => ctl::main(&flags),
         Command::Doctor(flags) => doctor::main(&flags),
-        Command::Check(flags) => doctor::check(&flags),
-        Command::Explain(flags) => doctor::explain(&flags),
-        Command::Why(flags) => doctor::why(&flags),
         Command::Top(flags) => top::main(&flags),
         Command::Keys(flags) => keys::main(&flags.command),
         Command::StandIn(flags) => stand_in::main(&flags),
@@ -153,12 +148,6 @@ impl fmt::Display for Failure {
             Some(code) => write!(to, " [{code}]"),
             None => Ok(()),
         }
-    }
-}
-
-impl From<Invalid> for Failure {
-    fn from(Invalid(error): Invalid) -> Self {
-        Failure::Configuration(error)
     }
 }
 

@@ -1,6 +1,5 @@
 //! `parm models`: lists, verifies and inspects the models of a repository, as text or JSON.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -14,6 +13,7 @@ use serde::Serialize;
 use crate::cli::{ModelsCommand, Output, View};
 use crate::codes::coded;
 use crate::logging::without_panic_texts;
+use crate::printer::say;
 
 /// Runs the command.
 pub fn main(command: &ModelsCommand) -> anyhow::Result<()> {
@@ -55,8 +55,8 @@ fn list(view: &View) -> anyhow::Result<()> {
         }
     }
     match view.output {
-        Output::Json => print(&serde_json::to_string_pretty(&listed)?)?,
-        Output::Text => print(&table(&listed))?,
+        Output::Json => say(&serde_json::to_string_pretty(&listed)?)?,
+        Output::Text => say(&table(&listed))?,
     }
     if let Some(cure) = repository.vacancy(&scan) {
         bail!("{cure}");
@@ -111,8 +111,8 @@ fn verify(model: Option<&str>, view: &View) -> anyhow::Result<()> {
     let reports = names.iter().map(|name| bundle::verify(&repository, name));
     let reports: Vec<bundle::Report> = reports.collect::<Result<_, _>>()?;
     match view.output {
-        Output::Json => print(&serde_json::to_string_pretty(&reports)?)?,
-        Output::Text => print(&bundles(&reports))?,
+        Output::Json => say(&serde_json::to_string_pretty(&reports)?)?,
+        Output::Text => say(&bundles(&reports))?,
     }
     let broken: Vec<&str> =
         reports.iter().filter(|report| !report.is_sound()).map(|report| report.model.as_str()).collect();
@@ -156,17 +156,17 @@ fn bundles(reports: &[bundle::Report]) -> String {
 }
 
 fn inspect(model: &str, view: &View) -> anyhow::Result<()> {
-    let path = locate(model, &view.models)?;
-    let name = model;
+    let named = Named::find(model, None, &view.models)?;
+    let path = &named.path;
     let model =
-        Model::open(&path, &Limits::default()).with_context(|| format!("cannot read {}", path.display()))?;
+        Model::open(path, &Limits::default()).with_context(|| format!("cannot read {}", path.display()))?;
     let report = model.inspect();
-    let tried = tried(&path);
+    let tried = tried(path);
     match view.output {
-        Output::Json => print(&serde_json::to_string_pretty(&report)?)?,
+        Output::Json => say(&serde_json::to_string_pretty(&report)?)?,
         Output::Text => {
-            let (bundled, engines) = (bundled(name, &view.models), engines(&tried));
-            print(&format!("{}\n{report}{bundled}{engines}", path.display()))?;
+            let (bundled, engines) = (bundled(&named), engines(&tried));
+            say(&format!("{}\n{report}{bundled}{engines}", path.display()))?;
         }
     }
     if !report.is_sound() {
@@ -211,11 +211,8 @@ fn engines(tried: &[Tried; 2]) -> String {
 }
 
 /// Returns a line for each code and stand-in of a model's bundle; nothing without a readable bundle.
-fn bundled(name: &str, repository: &Path) -> String {
-    let manifest = Repository::open(repository)
-        .and_then(|repository| repository.model(name))
-        .ok()
-        .and_then(|model| bundle::Manifest::read(&model.bundle?).ok());
+fn bundled(model: &Named) -> String {
+    let manifest = model.bundle.as_ref().and_then(|path| bundle::Manifest::read(path).ok());
     let Some(manifest) = manifest else { return String::new() };
     let mut text = String::new();
     for parity in &manifest.parities {
@@ -233,31 +230,38 @@ fn bundled(name: &str, repository: &Path) -> String {
     text
 }
 
-/// Finds the file of a model, which is given as a path or a name in the repository.
-fn locate(model: &str, repository: &Path) -> anyhow::Result<PathBuf> {
-    if Path::new(model).is_file() {
-        return Ok(PathBuf::from(model));
-    }
-    if model.contains('/') || model.ends_with(".onnx") {
-        bail!("'{model}' is not a file: give an ONNX file, or the name of a model in --models FOLDER");
-    }
-    let repository = Repository::open(repository)?;
-    let found = repository.model(model).with_context(|| {
-        let names: Vec<String> =
-            repository.scan().map(|scan| scan.models.into_keys().collect()).unwrap_or_default();
-        format!("no model '{model}' in {}: it holds {}", repository.root().display(), names.join(", "))
-    })?;
-    if let Ok(scan) = repository.scan() {
-        note_loose_files(&repository, &scan);
-    }
-    let (_, chosen) = found.latest().with_context(|| format!("model '{model}' has no version"))?;
-    if chosen.format == Format::Emulated {
-        bail!("'{model}' is an emulated model without a graph: read {}", chosen.path.display());
-    }
-    Ok(chosen.path.clone())
+/// A model as commands name it: an ONNX file, or a name in the repository.
+pub struct Named {
+    pub name: String,
+    pub path: PathBuf,
+    /// The file of its bundle in the repository.
+    pub bundle: Option<PathBuf>,
 }
 
-/// Prints to stdout.
-fn print(text: &str) -> anyhow::Result<()> {
-    Ok(writeln!(crate::printer::stdout(), "{text}")?)
+impl Named {
+    /// Finds the file. `name` is what a file is to be called.
+    pub fn find(given: &str, name: Option<&str>, repository: &Path) -> anyhow::Result<Self> {
+        let file = Path::new(given);
+        if file.is_file() {
+            let stem = file.file_stem().and_then(|stem| stem.to_str()).context("the file has no name")?;
+            return Ok(Self { name: name.unwrap_or(stem).to_owned(), path: file.to_owned(), bundle: None });
+        }
+        if given.contains('/') || given.ends_with(".onnx") {
+            bail!("'{given}' is not a file: give an ONNX file, or the name of a model in --models FOLDER");
+        }
+        let repository = Repository::open(repository)?;
+        let found = repository.model(given).with_context(|| {
+            let names: Vec<String> =
+                repository.scan().map(|scan| scan.models.into_keys().collect()).unwrap_or_default();
+            format!("no model '{given}' in {}: it holds {}", repository.root().display(), names.join(", "))
+        })?;
+        if let Ok(scan) = repository.scan() {
+            note_loose_files(&repository, &scan);
+        }
+        let (_, chosen) = found.latest().with_context(|| format!("model '{given}' has no version"))?;
+        if chosen.format == Format::Emulated {
+            bail!("'{given}' is an emulated model without a graph: read {}", chosen.path.display());
+        }
+        Ok(Self { name: given.to_owned(), path: chosen.path.clone(), bundle: found.bundle })
+    }
 }

@@ -6,6 +6,10 @@
 use std::fmt;
 use std::io::{self, Write};
 
+use serde::Serialize;
+
+use crate::cli::Output;
+
 /// Standard output.
 pub struct Printer(io::StdoutLock<'static>);
 
@@ -24,6 +28,19 @@ impl std::error::Error for ReaderGone {}
 /// Standard output, locked.
 pub fn stdout() -> Printer {
     Printer(io::stdout().lock())
+}
+
+/// Prints a result for people, or as JSON.
+pub fn show(result: &(impl Serialize + fmt::Display), output: Output) -> anyhow::Result<()> {
+    match output {
+        Output::Text => say(&result.to_string()),
+        Output::Json => say(&serde_json::to_string_pretty(result)?),
+    }
+}
+
+/// Prints a text.
+pub fn say(text: &str) -> anyhow::Result<()> {
+    Ok(writeln!(stdout(), "{text}")?)
 }
 
 /// Whether an error only says that the reader of standard output has closed it.

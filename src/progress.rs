@@ -7,10 +7,6 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parm_simulator::Progress;
 
-/// A page with fewer rows or columns than this is not readable in a terminal.
-const LEAST_ROWS: u16 = 20;
-const LEAST_COLUMNS: u16 = 80;
-
 /// Time between two lines of a page without a terminal.
 const PAGE_EVERY: Duration = Duration::from_secs(5);
 
@@ -115,38 +111,24 @@ pub struct Page {
     bar: Option<ProgressBar>,
     /// When the next line is due, without a terminal.
     next: Instant,
-    /// Characters in a line.
-    pub width: usize,
 }
 
 impl Page {
-    /// A page on stdout, if its terminal has room for a table.
+    /// A page on stdout.
     pub fn of_stdout() -> Self {
-        let stdout = std::io::stdout();
-        let size = rustix::termios::tcgetwinsize(&stdout).map(|size| (size.ws_row, size.ws_col));
-        match size {
-            Ok((LEAST_ROWS.., columns @ LEAST_COLUMNS..)) if stdout.is_terminal() => {
-                Self::drawn(Some(ProgressDrawTarget::stdout()), columns)
-            }
-            _ => Self::drawn(None, LEAST_COLUMNS),
-        }
+        Self::drawn(std::io::stdout().is_terminal().then(ProgressDrawTarget::stdout))
     }
 
     /// A page on stderr.
     pub fn of_stderr() -> Self {
-        Self::drawn(std::io::stderr().is_terminal().then(ProgressDrawTarget::stderr), LEAST_COLUMNS)
+        Self::drawn(std::io::stderr().is_terminal().then(ProgressDrawTarget::stderr))
     }
 
-    fn drawn(target: Option<ProgressDrawTarget>, columns: u16) -> Self {
+    fn drawn(target: Option<ProgressDrawTarget>) -> Self {
         let style =
             ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
         let bar = target.map(|target| ProgressBar::with_draw_target(None, target).with_style(style));
-        Self { bar, next: Instant::now(), width: columns.into() }
-    }
-
-    /// Whether it is redrawn, rather than printed line by line.
-    pub fn is_drawn(&self) -> bool {
-        self.bar.is_some()
+        Self { bar, next: Instant::now() }
     }
 
     /// Whether something can be shown now.

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::Method;
 use parm_simulator::Progress;
+use parm_transport::client::Hearing;
 use parm_tuner::{Profile, Recording};
 use serde_json::json;
 
@@ -54,30 +54,28 @@ pub async fn stream(admin: &Admin, seconds: u64, to: &mut impl Write) -> anyhow:
 }
 
 /// Copies a recording, until it ends or the user ends it: it is valid at any time.
-async fn copy(mut body: Incoming, seconds: u64, to: &mut impl Write) -> anyhow::Result<()> {
+async fn copy(mut body: Hearing, seconds: u64, to: &mut impl Write) -> anyhow::Result<()> {
     let bar = Bar::spinner("bytes recorded");
     let limit = tokio::time::sleep(Duration::from_secs(seconds) + SLACK);
     tokio::pin!(limit);
     loop {
-        let frame = tokio::select! {
-            frame = body.frame() => frame,
+        let chunk = tokio::select! {
+            chunk = body.chunk() => chunk,
             _ = tokio::signal::ctrl_c() => break,
             () = &mut limit => bail!("the frontend does not end the recording"),
         };
-        let Some(frame) = frame else { break };
-        if let Ok(data) = frame.context("the frontend closed the connection")?.into_data() {
-            to.write_all(&data).context("cannot write the recording")?;
-            bar.advanced(data.len() as u64);
-        }
+        let Some(data) = chunk.context("the frontend closed the connection")? else { break };
+        to.write_all(&data).context("cannot write the recording")?;
+        bar.advanced(data.len() as u64);
     }
     drop(bar);
     Ok(())
 }
 
 /// Starts the recording. The admin API answers once it has the first lines.
-async fn ask(seconds: u64, admin: &Admin) -> anyhow::Result<Incoming> {
+async fn ask(seconds: u64, admin: &Admin) -> anyhow::Result<Hearing> {
     let path = format!("/admin/v1/recording?seconds={seconds}");
-    Ok(admin.ask("GET", &path, None).await?.into_body())
+    admin.ask(Method::GET, &path, None).await
 }
 
 /// Prints a summary of a recording. Too little data for a profile is not an error: the arrivals may suffice.

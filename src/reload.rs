@@ -12,7 +12,8 @@ use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::Serve;
-use crate::settings::{Invalid, Settings};
+use crate::settings::Settings;
+use crate::unserved;
 
 /// The signals. From here on they no longer end the process.
 pub fn signals() -> anyhow::Result<Signal> {
@@ -31,7 +32,7 @@ pub fn reload(flags: &Serve, frontend: &Frontend, known: &mut Settings) {
     }
     let new = match Settings::for_serve(flags) {
         Ok(new) => new,
-        Err(Invalid(error)) => {
+        Err(error) => {
             let error = format!("{error:#}");
             tracing::warn!(error, "SIGHUP: the configuration is invalid: nothing changed");
             return;
@@ -63,14 +64,7 @@ pub fn reload(flags: &Serve, frontend: &Frontend, known: &mut Settings) {
     if !restart.is_empty() {
         tracing::warn!(settings = restart.join(", "), "SIGHUP: these changes need a restart");
     }
-    let unserved = frontend.unserved(new.frontend.models.keys());
-    if !unserved.is_empty() {
-        let named: Vec<_> = unserved.iter().map(|name| format!("frontend.models.{name}")).collect();
-        tracing::warn!(
-            settings = named.join(", "),
-            "SIGHUP: no instance serves these models, so their settings have no effect: check the names"
-        );
-    }
+    unserved::tell(frontend, &new.frontend);
     // Named again by the next signal: they still differ from what runs.
     known.frontend.dispatch = new.frontend.dispatch;
     known.frontend.models = new.frontend.models;

@@ -1,5 +1,6 @@
-//! Sets up the process for `parm serve` and `parm worker`: runtime, logging, limits, TLS.
+//! Sets up the process for `parm serve` and `parm worker`: runtime, logging, limits, TLS, metrics, readiness file.
 
+use std::fs;
 use std::future::Future;
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -7,7 +8,9 @@ use std::time::Duration;
 use anyhow::Context;
 
 use parm_protocol::StableCode;
+use parm_transport::server::Addresses;
 use parm_transport::tls::Tls;
+use prometheus::{Registry, TextEncoder};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::Failure;
@@ -99,6 +102,36 @@ pub fn tls(settings: &mut Settings) -> Result<Tls, Failure> {
     let tls = Tls::open(&settings.tls).map_err(|error| Failure::Configuration(error.into()))?;
     settings.frontend.client.tls = tls.clone();
     Ok(tls)
+}
+
+/// Writes the bound addresses as JSON to the readiness file, for supervisors and tests that use port 0. A temporary file in the same
+/// folder is renamed, so that readers never see a partial one.
+pub fn announce(
+    flags: &Common,
+    addresses: &Addresses,
+    admin: Option<std::net::SocketAddr>,
+) -> anyhow::Result<()> {
+    let Some(path) = &flags.ready_file else { return Ok(()) };
+    let text = serde_json::json!({
+        "http": addresses.http,
+        "grpc": addresses.grpc,
+        "metrics": addresses.metrics,
+        "admin": admin,
+        "pid": std::process::id(),
+    });
+    let beside = path.with_extension("partial");
+    fs::write(&beside, format!("{text}\n"))
+        .and_then(|()| fs::rename(&beside, path))
+        .with_context(|| format!("--ready-file: cannot write '{}'", path.display()))
+}
+
+/// Returns the metrics page of a registry.
+pub fn metrics_page(registry: &Registry) -> String {
+    let mut text = String::new();
+    if let Err(error) = TextEncoder::new().encode_utf8(&registry.gather(), &mut text) {
+        tracing::error!(%error, "metrics cannot be written");
+    }
+    text
 }
 
 /// Tells configuration errors of the backend, such as an unknown engine or a missing library, from other failures.

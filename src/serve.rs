@@ -17,7 +17,7 @@ use crate::cli;
 use crate::example::{self, Example};
 use crate::nets::Engine;
 use crate::settings::Settings;
-use crate::{Failure, metrics, ready, reload, runtime, shutdown, unserved};
+use crate::{Failure, reload, runtime, shutdown, unserved};
 
 /// Time for captures and the recording to be written at the end.
 const LONGEST_WRITE: std::time::Duration = std::time::Duration::from_secs(10);
@@ -27,7 +27,7 @@ const JOINING: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Runs the command.
 pub fn main(flags: &cli::Serve) -> Result<(), Failure> {
-    let settings = Settings::for_serve(flags)?;
+    let settings = Settings::for_serve(flags).map_err(Failure::Configuration)?;
     if runtime::dumped(&flags.common, &settings)? {
         return Ok(());
     }
@@ -47,7 +47,7 @@ pub async fn serve(
     runtime::bound_connections(&mut settings.server);
     let tls = runtime::tls(&mut settings)?;
     let embeds = settings.embeds();
-    let example = if settings.serves_example { Some(Example::unpack("models/")?) } else { None };
+    let example = if settings.serves_example { Some(Example::of_serve()?) } else { None };
     if let Some(example) = &example {
         tracing::info!(
             models = example::MODELS,
@@ -79,7 +79,9 @@ pub async fn serve(
         .await
         .map_err(runtime::server_failure)?
         .with_tls(tls.clone())
-        .with_page(Page::metrics(move || pages.0.metrics() + &metrics::page(&pages.1) + &pages.2.metrics()));
+        .with_page(Page::metrics(move || {
+            pages.0.metrics() + &runtime::metrics_page(&pages.1) + &pages.2.metrics()
+        }));
     let addresses = server.addresses();
     let closing = CancellationToken::new();
     let api = frontend.admin().guarded_by(server.keys()).with_tls(tls).with_connection_age(connection_age);
@@ -111,7 +113,7 @@ pub async fn serve(
             tracing::info!("no instance has joined yet: /v2/health/ready returns 503 until one does");
         }
     }
-    ready::announce(flags.common.ready_file.as_deref(), &addresses, admin)?;
+    runtime::announce(&flags.common, &addresses, admin)?;
 
     // A reload tells its own.
     let (at_start, mut is_told) = (Box::new(known.frontend.clone()), false);

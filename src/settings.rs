@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow, bail};
 use parm_durations::with_range;
 use parm_frontend::discovery::kubernetes::Service;
 use parm_parity_models::bundle::Manifest;
@@ -52,13 +52,10 @@ pub struct Settings {
     pub ignored: Vec<String>,
 }
 
-/// An invalid configuration; the process ends with status 64.
-#[derive(Debug)]
-pub struct Invalid(pub anyhow::Error);
-
+/// Errors here are of the configuration: the process ends with status 64.
 impl Settings {
     /// Reads the settings of `parm serve`.
-    pub fn for_serve(flags: &Serve) -> Result<Self, Invalid> {
+    pub fn for_serve(flags: &Serve) -> anyhow::Result<Self> {
         let mut layers = layers(&flags.common, &flags.hosting)?;
         let workers = Some(&flags.worker).filter(|urls| !urls.is_empty());
         let upstreams = Some(&flags.upstream).filter(|urls| !urls.is_empty());
@@ -74,8 +71,7 @@ impl Settings {
         flag(&mut layers, "frontend.capture.folder", flags.capture.as_ref())?;
         flag(&mut layers, "backend.models", flags.file.as_ref())?;
         let mut settings = extract(layers)?;
-        settings.frontend.client.upstream =
-            settings.frontend.upstreams.client().map_err(|error| Invalid(error.into()))?;
+        settings.frontend.client.upstream = settings.frontend.upstreams.client()?;
         settings.check_forwarded()?;
         let settings = match flags.stand_in_at {
             Some(StandInAt::Frontend) => with_stand_ins_only(settings)?,
@@ -95,7 +91,7 @@ impl Settings {
     }
 
     /// Reads the settings of `parm worker`.
-    pub fn for_worker(flags: &Worker) -> Result<Self, Invalid> {
+    pub fn for_worker(flags: &Worker) -> anyhow::Result<Self> {
         let mut layers = layers(&flags.common, &flags.hosting)?;
         flag(&mut layers, "backend.faults", flags.faults.then_some(true))?;
         flag(&mut layers, "backend.chat.model", flags.emulate_chat.as_ref())?;
@@ -103,12 +99,12 @@ impl Settings {
     }
 
     /// Checks before anything starts that the engine exists and that there are models.
-    fn with_models(mut self, is_worker: bool) -> Result<Self, Invalid> {
+    fn with_models(mut self, is_worker: bool) -> anyhow::Result<Self> {
         let backend = &mut self.backend;
         if let Some(folder) = &backend.models {
             // A folder without models is only reported: they may come later.
             Repository::open(folder)
-                .map_err(|error| Invalid(coded(StableCode::NoModels, format!("backend.models: {error}"))))?;
+                .map_err(|error| coded(StableCode::NoModels, format!("backend.models: {error}")))?;
         }
         parm_backend::engine::by_name(&backend.engine.name, &backend.engine).map_err(|error| {
             let field = match error {
@@ -116,7 +112,7 @@ impl Settings {
                 parm_backend::Error::Device { .. } | parm_backend::Error::Card { .. } => "device",
                 _ => "name",
             };
-            Invalid(anyhow::Error::from(error).context(format!("backend.engine.{field}")))
+            anyhow::Error::from(error).context(format!("backend.engine.{field}"))
         })?;
         let chats = is_worker && backend.chat.model.is_some();
         if backend.models.is_none() && backend.emulated.is_empty() && !chats {
@@ -127,7 +123,7 @@ impl Settings {
                 // A frontend expects its own models of a worker, so an example would only hide that they are missing.
                 let problem =
                     "backend.models: no models to serve: name a model repository with --models FOLDER";
-                return Err(Invalid(coded(StableCode::NoModels, problem)));
+                return Err(coded(StableCode::NoModels, problem));
             } else {
                 self.serves_example = true;
             }
@@ -136,7 +132,7 @@ impl Settings {
     }
 
     /// Rejects settings without effect if all requests are for upstream servers, whose bodies parm does not read.
-    fn check_forwarded(&self) -> Result<(), Invalid> {
+    fn check_forwarded(&self) -> anyhow::Result<()> {
         let frontend = &self.frontend;
         let has_workers = !frontend.workers.is_empty() || frontend.workers_file.is_some();
         if frontend.upstreams.urls.is_empty() || has_workers || self.embeds() {
@@ -144,21 +140,21 @@ impl Settings {
         }
         if frontend.capture.folder.is_some() {
             let problem = "requests for upstream servers are not captured, as parm does not read them";
-            return Err(Invalid(anyhow!(
+            bail!(
                 "frontend.capture.folder: {problem}: remove it, or name the servers with --worker if they serve the \
                  Open Inference Protocol"
-            )));
+            );
         }
         let own = frontend.models.iter().map(|(name, own)| (format!("models.{name}"), own));
         let mut pools = std::iter::once(("dispatch".to_owned(), &frontend.dispatch)).chain(own);
         let reads = |policy| matches!(policy, PolicyKind::Parm | PolicyKind::ParmPlus | PolicyKind::StandIn);
         match pools.find(|(_, pool)| reads(pool.policy)) {
             None => Ok(()),
-            Some((section, _)) => Err(Invalid(anyhow!(
+            Some((section, _)) => bail!(
                 "frontend.{section}.policy: policies parm, parm+ and stand-in need the rows of requests, and parm does not \
                  read those for upstream servers: use hedge, or name the servers with --worker if they serve the Open \
                  Inference Protocol"
-            ))),
+            ),
         }
     }
 
@@ -210,8 +206,8 @@ fn names_section(name: &str) -> bool {
 }
 
 /// Leaves only the stand-ins to the instances of this process.
-fn with_stand_ins_only(mut settings: Settings) -> Result<Settings, Invalid> {
-    let refuse = |problem: &str| Err(Invalid(anyhow!("--stand-in-at frontend: {problem}")));
+fn with_stand_ins_only(mut settings: Settings) -> anyhow::Result<Settings> {
+    let refuse = |problem: &str| Err(anyhow!("--stand-in-at frontend: {problem}"));
     let frontend = &settings.frontend;
     if frontend.workers.is_empty() && frontend.workers_file.is_none() {
         return refuse("needs workers with the deployed model: name them with --worker URL");
@@ -223,7 +219,7 @@ fn with_stand_ins_only(mut settings: Settings) -> Result<Settings, Invalid> {
     let folder = frontend.bundles.as_ref().or(settings.backend.models.as_ref());
     let names = match (named, folder) {
         (Some(name), _) => vec![name],
-        (None, Some(folder)) => bundled(folder).map_err(|error| Invalid(error.into()))?,
+        (None, Some(folder)) => bundled(folder)?,
         (None, None) => Vec::new(),
     };
     if names.is_empty() {
@@ -251,22 +247,24 @@ fn bundled(folder: &Path) -> Result<Vec<String>, parm_parity_models::Error> {
 
 /// Returns the policy that the flags name or imply. A stand-in that the policy does not use is rejected, because no later
 /// message would show the mistake.
-fn policy(flags: &Serve) -> Result<Option<&str>, Invalid> {
+fn policy(flags: &Serve) -> anyhow::Result<Option<&str>> {
     let set = flags.common.set.iter().rev().find_map(|text| text.strip_prefix("frontend.dispatch.policy="));
     let set = set.map(|policy| policy.trim().trim_matches('"'));
     let named = flags.policy.as_deref().or(set);
     let at = flags.stand_in_at.filter(|at| *at == StandInAt::Frontend).map(|_| "at frontend".to_owned());
     match (flags.stand_in.as_ref().or(at.as_ref()), named) {
-        (Some(model), Some(policy)) if policy != STAND_IN => Err(Invalid(anyhow!(
-            "--stand-in {model}: the policy '{policy}' does not use it: leave out the policy, or --stand-in"
-        ))),
+        (Some(model), Some(policy)) if policy != STAND_IN => {
+            bail!(
+                "--stand-in {model}: the policy '{policy}' does not use it: leave out the policy, or --stand-in"
+            )
+        }
         (Some(_), _) => Ok(Some(STAND_IN)),
         (None, _) => Ok(flags.policy.as_deref()),
     }
 }
 
-fn layers(flags: &Common, hosting: &Hosting) -> Result<Layers, Invalid> {
-    let mut layers = Layers::new(&Settings::default()).map_err(|error| Invalid(error.into()))?;
+fn layers(flags: &Common, hosting: &Hosting) -> anyhow::Result<Layers> {
+    let mut layers = Layers::new(&Settings::default())?;
     if let Some(path) = &flags.config {
         layers.merge(file(path)?, &format!("from {}", path.display()));
     }
@@ -289,9 +287,9 @@ fn layers(flags: &Common, hosting: &Hosting) -> Result<Layers, Invalid> {
     flag(&mut layers, "backend.engine.device", hosting.device.as_ref())?;
     flag(&mut layers, "log.format", flags.log_format.as_ref())?;
     for assignment in &flags.set {
-        let (path, text) = assignment.split_once('=').ok_or_else(|| {
-            Invalid(anyhow!("--set {assignment}: write PATH=VALUE, such as backend.instances=4"))
-        })?;
+        let (path, text) = assignment
+            .split_once('=')
+            .with_context(|| format!("--set {assignment}: write PATH=VALUE, such as backend.instances=4"))?;
         layers.set(path.trim(), written(text), FLAG);
     }
     Ok(layers)
@@ -301,17 +299,16 @@ fn layers(flags: &Common, hosting: &Hosting) -> Result<Layers, Invalid> {
 const FLAG: &str = "on the command line";
 
 /// Sets a value that a flag has.
-fn flag(layers: &mut Layers, path: &str, value: Option<impl Serialize>) -> Result<(), Invalid> {
+fn flag(layers: &mut Layers, path: &str, value: Option<impl Serialize>) -> anyhow::Result<()> {
     if let Some(value) = value {
-        let value =
-            toml::Value::try_from(value).map_err(|error| Invalid(anyhow!("{path}: {error} ({FLAG})")))?;
+        let value = toml::Value::try_from(value).map_err(|error| anyhow!("{path}: {error} ({FLAG})"))?;
         layers.set(path, value, FLAG);
     }
     Ok(())
 }
 
 /// Reads a configuration file. A pipe is not a file, and can be read.
-fn file(path: &Path) -> Result<toml::Table, Invalid> {
+fn file(path: &Path) -> anyhow::Result<toml::Table> {
     let fault = match path {
         path if path.is_dir() => Some("is a folder: name the file in it"),
         path if !path.exists() => Some("does not exist: check the path"),
@@ -319,9 +316,9 @@ fn file(path: &Path) -> Result<toml::Table, Invalid> {
     };
     if let Some(fault) = fault {
         let message = format!("--config: file '{}' {fault}", path.display());
-        return Err(Invalid(coded(StableCode::ConfigurationMissing, message)));
+        return Err(coded(StableCode::ConfigurationMissing, message));
     }
-    let from = |error: String| Invalid(anyhow!("{} (from {})", error.trim_end(), path.display()));
+    let from = |error: String| anyhow!("{} (from {})", error.trim_end(), path.display());
     let text = std::fs::read_to_string(path)
         .map_err(|error| from(format!("cannot read the configuration: {error}")))?;
     text.parse().map_err(|error: toml::de::Error| from(error.to_string()))
@@ -347,7 +344,7 @@ fn gone(path: &str) -> Option<String> {
     ours.or_else(|| path.starts_with("frontend.").then(|| removed(path))?)
 }
 
-fn extract(layers: Layers) -> Result<Settings, Invalid> {
+fn extract(layers: Layers) -> anyhow::Result<Settings> {
     let others = crate::environment::with_prefix(PREFIX).into_iter().map(|(name, _)| name);
     let ignored = others.filter(|name| !names_section(name) && name != "CONFIG");
     let ignored = ignored.map(|name| format!("{PREFIX}{name}")).collect();
@@ -356,6 +353,6 @@ fn extract(layers: Layers) -> Result<Settings, Invalid> {
         let field = path.join(".");
         let problem = gone(&field).unwrap_or_else(|| with_range(problem, &SCHEMA, &path));
         let field = if field.is_empty() { field } else { format!("{field}: ") };
-        Invalid(anyhow!("{field}{problem}{source}"))
+        anyhow!("{field}{problem}{source}")
     })
 }

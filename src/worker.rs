@@ -10,11 +10,11 @@ use prometheus::Registry;
 
 use crate::cli;
 use crate::settings::Settings;
-use crate::{Failure, metrics, ready, reload, runtime, shutdown};
+use crate::{Failure, reload, runtime, shutdown};
 
 /// Runs the command.
 pub fn main(flags: &cli::Worker) -> Result<(), Failure> {
-    let settings = Settings::for_worker(flags)?;
+    let settings = Settings::for_worker(flags).map_err(Failure::Configuration)?;
     if runtime::dumped(&flags.common, &settings)? {
         return Ok(());
     }
@@ -36,7 +36,7 @@ async fn serve(flags: &cli::Worker, mut settings: Settings) -> Result<(), Failur
         .await
         .map_err(runtime::server_failure)?
         .with_tls(tls)
-        .with_page(Page::metrics(move || metrics::page(&registry) + &shown.metrics()));
+        .with_page(Page::metrics(move || runtime::metrics_page(&registry) + &shown.metrics()));
     if let Some(chat) = chat {
         server = server.with_guest(Arc::new(chat));
     }
@@ -57,7 +57,7 @@ async fn serve(flags: &cli::Worker, mut settings: Settings) -> Result<(), Failur
         }
     }
     tracing::info!(http = %addresses.http, grpc = %addresses.grpc, metrics = %addresses.metrics, "serving");
-    ready::announce(flags.common.ready_file.as_deref(), &addresses, None)?;
+    runtime::announce(&flags.common, &addresses, None)?;
 
     loop {
         tokio::select! {

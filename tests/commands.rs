@@ -241,7 +241,7 @@ fn stand_in_search_rejects_unusable_arguments() {
         ),
         (vec!["fashion-lenet", "--data", &rows], "takes rows of [1, 28, 28], the data has rows of [5]"),
         (vec!["no-such-model", "--data", images], "no-such-model"),
-        (vec!["no-such.onnx", "--data", images], "there is no file no-such.onnx"),
+        (vec!["no-such.onnx", "--data", images], "'no-such.onnx' is not a file"),
     ] {
         let runs = folder.path().join("runs");
         let all = [&["stand-in", "--runs", runs.to_str().unwrap()], &arguments[..]].concat();

@@ -44,12 +44,13 @@ def simulate(**options: Any) -> Report:
 
 
 def demo(**options: Any) -> Report:
-    """Compares policies on this machine, with slow and frozen instances (`parm demo`): `seconds=20`."""
+    """Compares policies on this machine, with slow servers and then a frozen one (`parm demo`): `seconds=20`."""
     told, _ = report(["demo", *flags(options)])
     bars = []
     for row in told["policies"]:
-        bars += [(f"{row['policy']}: p50", row["p50_ms"]), ("p99", row["p99_ms"]), ("p99.9", row["p999_ms"])]
-    return Report(told, f"{told['seconds']:.0f} s at {told['rate']:.0f} queries per second", bars)
+        bars += [(f"{row['policy']}: p99, {act}", row[act]["p99_ms"]) for act in ("slow", "frozen")]
+        bars += [(f"p99.9, {act}", row[act]["p999_ms"]) for act in ("slow", "frozen")]
+    return Report(told, f"{told['seconds']:.0f} s at {told['rate']:.0f} requests per second", bars)
 
 
 def stand_in(model: Any, rows: Any, *, name: str = "model", labels: Any = None, **options: Any) -> Report:

@@ -7,10 +7,6 @@ use clap::{Args, Subcommand};
 use super::Output;
 
 pub const EXAMPLES: &str = "Examples:
-  parm data list
-      known data sets and the commands that fetch them
-  parm data check fashion-mnist
-      compares the files with the published checksums
   parm data show 'csv:diamonds.csv?target=price&as=value'
       rows, shape, classes and range of a source
   parm data save 'npz:digits.npz?inputs=X&labels=y&lengths=lengths' digits
@@ -39,23 +35,6 @@ pub struct Data {
 
 #[derive(Debug, Subcommand)]
 pub enum DataCommand {
-    /// List known data sets and the commands that fetch them
-    List {
-        /// Form of the output
-        #[arg(long, value_enum, default_value_t = Output::Text)]
-        output: Output,
-    },
-    /// Compare the files of a data set with their published checksums
-    Check {
-        /// Name of the data set
-        name: String,
-        /// Folder of the files [default: that of the set's command]
-        #[arg(long, value_name = "FOLDER")]
-        folder: Option<PathBuf>,
-        /// Form of the output
-        #[arg(long, value_enum, default_value_t = Output::Text)]
-        output: Output,
-    },
     /// Save a source as arrays of numpy
     Save {
         /// Source: KIND:PATH,PATH?setting=value&setting

@@ -7,7 +7,6 @@ pub mod data;
 pub mod doctor;
 pub mod evaluate;
 pub mod experiment;
-pub mod grid;
 pub mod identity;
 pub mod keys;
 pub mod record;
@@ -32,10 +31,10 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Compare four policies live in the terminal, with slow instances and a hung one
+    /// Show in 20 seconds what slow and frozen servers do to a usual load balancer, to hedging and to stand-ins
     ///
-    /// Serves the bundled classifier on six instances for each policy and sends all of them the same queries, while a script
-    /// makes instances slow or hung. Ends after a minute. Predictions are real, service times are emulated.
+    /// Serves the bundled classifier on twelve servers for each policy and sends all of them the same requests, while first two
+    /// servers are slow and then one is frozen. Predictions are real, service times are emulated.
     #[command(after_long_help = DEMO_EXAMPLES)]
     Demo(Demo),
     /// Serve models to clients: a frontend over embedded instances, remote workers, or both
@@ -99,15 +98,6 @@ pub enum Command {
     /// varying service times, queueing. Explains the code of an error, such as PARM-0007.
     #[command(after_long_help = doctor::EXAMPLES)]
     Doctor(Box<doctor::Doctor>),
-    /// Another name of `parm doctor` for frontends and configurations
-    #[command(hide = true)]
-    Check(Box<doctor::Doctor>),
-    /// Another name of `parm doctor` for codes
-    #[command(hide = true)]
-    Explain(Box<doctor::Doctor>),
-    /// Another name of `parm doctor --seconds 60` for frontends, and of `parm doctor` for recordings
-    #[command(hide = true)]
-    Why(Box<doctor::Doctor>),
     /// Watch a running frontend in the terminal: tails by model, slow instances, events
     #[command(after_long_help = admin::TOP_EXAMPLES)]
     Top(admin::Top),
@@ -134,7 +124,7 @@ pub enum Command {
     /// predictions are unavailable. Compares them with a constant answer and, if given, a backup model.
     #[command(after_long_help = evaluate::EXAMPLES)]
     Evaluate(Box<evaluate::Evaluate>),
-    /// List, check and show data sets (needs a build with `--features train`)
+    /// Describe rows, and save them as arrays (needs a build with `--features train`)
     #[command(after_long_help = data::EXAMPLES)]
     Data(data::Data),
     /// Print a shell completion script
@@ -161,8 +151,10 @@ const MAN_EXAMPLES: &str = "Examples:
 
 const DEMO_EXAMPLES: &str = "Examples:
   parm demo
-  parm demo --seconds 300 --policies equal,parm+
-      more answers for p99.9";
+  parm demo --policies hedge,parm+,exact
+      codes on idle servers: with parity models, and exact with a linear model
+  parm demo --policies equal,parm --seconds 300
+      the paper's policy and its baseline, 18 servers each";
 
 const SERVE_EXAMPLES: &str = "Examples:
   parm serve
@@ -206,27 +198,23 @@ const SIMULATE_EXAMPLES: &str = "Examples:
 /// `parm demo`.
 #[derive(Debug, Args)]
 pub struct Demo {
-    /// Length of the demo
-    #[arg(long, default_value_t = 60.0)]
+    /// Length of the traffic
+    #[arg(long, default_value_t = 18.0)]
     pub seconds: f64,
-    /// Policies to compare
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "equal,hedge,parm,stand-in")]
+    /// Policies to compare: least-requests, hedge, stand-in, parm+, exact, parm, equal
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "least-requests,hedge,stand-in"
+    )]
     pub policies: Vec<crate::demo::Policy>,
-    /// Queries per second to each policy; the capacity is 600
-    #[arg(long, default_value_t = 240.0)]
+    /// Requests per second to each policy; twelve servers can answer 1200
+    #[arg(long, default_value_t = 400.0)]
     pub rate: f64,
     /// Seed of arrivals, service times and stragglers
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Folder of the labelled images: images-idx3-ubyte.gz and labels-idx1-ubyte.gz
-    #[arg(long, value_name = "FOLDER", default_value = "examples/fashion-mnist")]
-    pub images: PathBuf,
-    /// Model with a bundle of parity models and a stand-in, or a linear model
-    #[arg(long, value_name = "NAME", default_value = "fashion-lenet")]
-    pub model: String,
-    /// Model repository
-    #[arg(long, value_name = "FOLDER", default_value = "models")]
-    pub models: PathBuf,
     /// Form of the output
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub output: Output,
@@ -415,33 +403,14 @@ pub struct Simulate {
     /// Model, if the recording has several
     #[arg(long, value_name = "NAME", requires = "recording")]
     pub model: Option<String>,
-    /// Policy, built in or of the file (repeat) [default: all that are built in]
-    #[arg(long, value_name = "NAME")]
-    pub policy: Vec<String>,
-    /// Scenario, built in or of the file, or several joined by `+` (repeat) [default: clean, A, B, AB, hang]
-    #[arg(long, value_name = "NAME")]
-    pub scenario: Vec<String>,
-    /// Profile of measured slowness or load, replayed from a public trace (repeat)
-    #[arg(long, value_name = "NAME")]
-    pub profile: Vec<String>,
-    /// Load, as a share of the capacity of the deployed instances (repeat) [default: 0.3, 0.5, 0.7, 0.85]
-    #[arg(long, value_name = "SHARE")]
-    pub load: Vec<f64>,
-    /// Queries in a run; at most a tenth are its warm-up [default: 1000000]
-    #[arg(long, value_name = "N")]
-    pub queries: Option<std::num::NonZeroU64>,
-    /// Runs of each policy, scenario and load, with different seeds [default: 1]
-    #[arg(long, value_name = "N")]
-    pub repeats: Option<std::num::NonZeroU32>,
+    #[command(flatten)]
+    pub cases: experiment::Cases,
     /// Instances [default: 18]
     #[arg(long, value_name = "N")]
     pub instances: Option<std::num::NonZeroU32>,
     /// Instances whose capacity is a load of 1 [default: 12]
     #[arg(long, value_name = "N")]
     pub deployed: Option<std::num::NonZeroU32>,
-    /// Seed of arrivals, service times and faults [default: 1]
-    #[arg(long)]
-    pub seed: Option<u64>,
     /// Runs at a time, without effect on the result [default: one per core]
     #[arg(long, value_name = "N")]
     pub threads: Option<std::num::NonZeroUsize>,

@@ -23,8 +23,7 @@ pub struct Record {
     #[arg(long, value_name = "URL", required_unless_present = "summary")]
     pub frontend: Option<String>,
     /// Key for the admin API, of the role read or control
-    // Earlier versions called it --token.
-    #[arg(long, alias = "token", value_name = "KEY", env = "PARM_KEY", hide_env_values = true)]
+    #[arg(long, value_name = "KEY", env = "PARM_KEY", hide_env_values = true)]
     pub key: Option<String>,
     #[command(flatten)]
     pub identity: Identity,

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::grid::Grid;
+use crate::grid::Grid;
 
 pub const EXAMPLES: &str = "Examples:
   parm train base --model lenet --name fashion --data idx:train-images.gz,train-labels.gz --epochs 20

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use parm_tuner::Objective;
+use parm_settings::Cost;
+use parm_tuner::{Coded, Limits, Objective, StandInFacts};
 
 use super::Output;
 
@@ -31,8 +32,8 @@ pub struct Tune {
     pub objective: Objective,
     /// Limit that the winner keeps (repeat): p99.9<=40ms, extra<=0.3 (executions, as a share of the necessary ones),
     /// accuracy>=0.93 (of all answers)
-    #[arg(long, value_name = "THRESHOLD")]
-    pub require: Vec<Required>,
+    #[arg(long, value_name = "THRESHOLD", value_parser = limit)]
+    pub require: Vec<Limits>,
     /// Queries of the longest runs
     #[arg(long, value_name = "N", default_value_t = 400_000)]
     pub queries: u64,
@@ -104,14 +105,14 @@ pub struct Worth {
     #[arg(long, value_name = "SHARE", help_heading = "Accuracies and costs")]
     pub available: Option<f64>,
     /// Accuracy of reconstructions of a code: K=A or K,R=A (repeat) [default: the bundle's, otherwise no coded policies]
-    #[arg(long, value_name = "K[,R]=A", help_heading = "Accuracies and costs")]
-    pub degraded: Vec<Degraded>,
+    #[arg(long, value_name = "K[,R]=A", value_parser = coded, help_heading = "Accuracies and costs")]
+    pub degraded: Vec<Coded>,
     /// Backup model: its time as a share of the deployed model's, and its accuracy
-    #[arg(long, value_name = "SHARE=A", help_heading = "Accuracies and costs")]
-    pub backup: Option<Backup>,
+    #[arg(long, value_name = "SHARE=A", value_parser = cheaper, help_heading = "Accuracies and costs")]
+    pub backup: Option<(f64, f64)>,
     /// Stand-in: its time as a share of the deployed model's, and its accuracy [default: of the recording or the bundle]
-    #[arg(long, value_name = "[SHARE=]A", help_heading = "Accuracies and costs")]
-    pub stand_in: Option<StandIn>,
+    #[arg(long, value_name = "[SHARE=]A", value_parser = stand_in, help_heading = "Accuracies and costs")]
+    pub stand_in: Option<StandInFacts>,
 }
 
 /// The figures to optimize.
@@ -124,90 +125,48 @@ fn objective() -> impl TypedValueParser<Value = Objective> {
 }
 
 /// A limit of the winner.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Required {
-    P999Ms(f64),
-    Extra(f64),
-    Accuracy(f64),
-}
-
-impl std::str::FromStr for Required {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let value = |text: &str| text.trim().parse::<f64>().ok().filter(|value| *value >= 0.0);
-        let read = || match text.split_once("<=") {
-            Some(("p99.9", ms)) => value(ms.trim_end_matches("ms")).map(Self::P999Ms),
-            Some(("extra", share)) => value(share).map(Self::Extra),
-            Some(_) => None,
-            None => text.strip_prefix("accuracy>=").and_then(value).map(Self::Accuracy),
-        };
-        read().ok_or_else(|| "write p99.9<=40ms, extra<=0.3 or accuracy>=0.93".into())
-    }
+fn limit(text: &str) -> Result<Limits, String> {
+    let value = |text: &str| text.trim().parse::<f64>().ok().filter(|value| *value >= 0.0);
+    let none = Limits::default();
+    let read = || match text.split_once("<=") {
+        Some(("p99.9", ms)) => Some(Limits { p999_ms: Some(value(ms.trim_end_matches("ms"))?), ..none }),
+        Some(("extra", share)) => Some(Limits { extra: Some(value(share)?), ..none }),
+        Some(_) => None,
+        None => Some(Limits { accuracy: Some(value(text.strip_prefix("accuracy>=")?)?), ..none }),
+    };
+    read().ok_or_else(|| "write p99.9<=40ms, extra<=0.3 or accuracy>=0.93".into())
 }
 
 /// A code and the accuracy of its reconstructions.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Degraded {
-    pub k: u8,
-    pub r: u8,
-    pub accuracy: f64,
+fn coded(text: &str) -> Result<Coded, String> {
+    let read = || {
+        let (code, accuracy) = text.split_once('=')?;
+        let (k, r) = code.split_once(',').unwrap_or((code, "1"));
+        let (k, r) = (k.trim().parse().ok()?, r.trim().parse().ok()?);
+        let degraded = accuracy.trim().parse().ok()?;
+        ((2..=64).contains(&k) && (1..=k).contains(&r)).then_some(Coded { k, r, code: None, degraded })
+    };
+    read().ok_or_else(|| {
+        "write K=ACCURACY or K,R=ACCURACY, such as 2=0.91 or 4,2=0.88, with K from 2 to 64".into()
+    })
 }
 
-/// A backup model.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Backup {
-    pub share: f64,
-    pub accuracy: f64,
+/// The time of a cheaper model as a share of the deployed model's, and its accuracy.
+fn cheaper(text: &str) -> Result<(f64, f64), String> {
+    let read = || {
+        let (share, accuracy) = text.split_once('=')?;
+        let (share, accuracy) = (share.trim().parse::<f64>().ok()?, accuracy.trim().parse().ok()?);
+        (share > 0.0 && share <= 100.0).then_some((share, accuracy))
+    };
+    read().ok_or_else(|| "write SHARE=ACCURACY, such as 0.25=0.88 for a model four times as fast".into())
 }
 
-/// A stand-in.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct StandIn {
-    pub share: Option<f64>,
-    pub accuracy: f64,
-}
-
-impl std::str::FromStr for StandIn {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Ok(accuracy) = text.trim().parse() {
-            return Ok(Self { share: None, accuracy });
-        }
-        let Backup { share, accuracy } = text.parse()?;
-        Ok(Self { share: Some(share), accuracy })
-    }
-}
-
-impl std::str::FromStr for Degraded {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let read = || {
-            let (code, accuracy) = text.split_once('=')?;
-            let (k, r) = code.split_once(',').unwrap_or((code, "1"));
-            let (k, r, accuracy) =
-                (k.trim().parse().ok()?, r.trim().parse().ok()?, accuracy.trim().parse().ok()?);
-            ((2..=64).contains(&k) && (1..=k).contains(&r)).then_some(Self { k, r, accuracy })
-        };
-        read().ok_or_else(|| {
-            "write K=ACCURACY or K,R=ACCURACY, such as 2=0.91 or 4,2=0.88, with K from 2 to 64".into()
-        })
-    }
-}
-
-impl std::str::FromStr for Backup {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let read = || {
-            let (share, accuracy) = text.split_once('=')?;
-            let (share, accuracy) = (share.trim().parse::<f64>().ok()?, accuracy.trim().parse().ok()?);
-            (share > 0.0 && share <= 100.0).then_some(Self { share, accuracy })
-        };
-        read().ok_or_else(|| "write SHARE=ACCURACY, such as 0.25=0.88 for a model four times as fast".into())
-    }
+fn stand_in(text: &str) -> Result<StandInFacts, String> {
+    let (cost, accuracy) = match text.trim().parse() {
+        Ok(accuracy) => (None, accuracy),
+        Err(_) => cheaper(text).map(|(share, accuracy)| (Some(Cost::linear(share)), accuracy))?,
+    };
+    Ok(StandInFacts { cost, accuracy: Some(accuracy), ..StandInFacts::default() })
 }
 
 #[cfg(test)]
@@ -216,22 +175,24 @@ mod tests {
 
     #[test]
     fn codes_are_read_with_their_accuracy() {
-        assert_eq!("2=0.91".parse(), Ok(Degraded { k: 2, r: 1, accuracy: 0.91 }));
-        assert_eq!("4, 2 = 0.88".parse(), Ok(Degraded { k: 4, r: 2, accuracy: 0.88 }));
+        let read = |text: &str| coded(text).map(|own| (own.k, own.r, own.degraded));
+        assert_eq!(read("2=0.91"), Ok((2, 1, 0.91)));
+        assert_eq!(read("4, 2 = 0.88"), Ok((4, 2, 0.88)));
         for wrong in ["", "2", "1=0.9", "2,3=0.9", "two=0.9", "300=0.9"] {
-            assert!(wrong.parse::<Degraded>().unwrap_err().contains("such as"), "{wrong}");
+            assert!(coded(wrong).unwrap_err().contains("such as"), "{wrong}");
         }
-        assert_eq!("0.25=0.8".parse(), Ok(Backup { share: 0.25, accuracy: 0.8 }));
-        assert!("0=0.8".parse::<Backup>().is_err());
+        assert_eq!(cheaper("0.25=0.8"), Ok((0.25, 0.8)));
+        assert!(cheaper("0=0.8").is_err());
     }
 
     #[test]
     fn limits_are_read_with_their_unit() {
-        assert_eq!("p99.9<=40ms".parse(), Ok(Required::P999Ms(40.0)));
-        assert_eq!("extra<=0.3".parse(), Ok(Required::Extra(0.3)));
-        assert_eq!("accuracy>=0.93".parse(), Ok(Required::Accuracy(0.93)));
+        let read = |text: &str| limit(text).map(|own| [own.p999_ms, own.extra, own.accuracy]);
+        assert_eq!(read("p99.9<=40ms"), Ok([Some(40.0), None, None]));
+        assert_eq!(read("extra<=0.3"), Ok([None, Some(0.3), None]));
+        assert_eq!(read("accuracy>=0.93"), Ok([None, None, Some(0.93)]));
         for wrong in ["p99.9>=40ms", "p99<=40ms", "extra<=-1", "accuracy<=0.9", "accuracy"] {
-            assert!(wrong.parse::<Required>().is_err(), "{wrong}");
+            assert!(limit(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -3,173 +3,163 @@
 mod changes;
 mod named;
 
-use std::io::Write;
-
-use anyhow::anyhow;
+use anyhow::{Context, anyhow, ensure};
+use hyper::Method;
 use serde_json::{Map, Value, json};
 
 use crate::Failure;
 use crate::admin::{Admin, block_on, soon};
 use crate::cli::Output;
 use crate::cli::admin::{Ctl, CtlCommand};
-use crate::top::{self, ModelFigures, State};
+use crate::printer::say;
+use crate::stream::{self, State, Stream, list, text};
 
-/// A request to the admin API.
-#[derive(Debug, PartialEq)]
-struct Order {
-    method: &'static str,
-    path: String,
-    body: Option<Value>,
+/// A running frontend, and the form of the output.
+struct Session {
+    admin: Admin,
+    output: Output,
 }
 
 /// Runs the command.
 pub fn main(flags: &Ctl) -> Result<(), Failure> {
-    let admin = Admin::of(&flags.reach)?;
-    let mut out = crate::printer::stdout();
-    let mut say = |text: String| writeln!(out, "{text}").map_err(anyhow::Error::from);
-    match &flags.command {
-        CtlCommand::Events => say(block_on(events(&admin))?)?,
-        CtlCommand::Models => {
-            let models = block_on(models(&admin))?;
-            say(match flags.output {
-                Output::Json => serde_json::to_string(&models).map_err(anyhow::Error::from)?,
-                Output::Text => top::table(&models).trim_end().to_owned(),
+    let session = Session { admin: Admin::of(&flags.reach)?, output: flags.output };
+    if let CtlCommand::Set { changes } = &flags.command {
+        let (path, patch) = change(changes).map_err(Failure::Configuration)?;
+        return Ok(block_on(session.set(&path, &patch))?);
+    }
+    Ok(block_on(session.run(&flags.command))?)
+}
+
+impl Session {
+    async fn run(&self, command: &CtlCommand) -> anyhow::Result<()> {
+        match command {
+            CtlCommand::Models => {
+                let models = stream::figures(&self.state().await?);
+                self.show(&json!(models), || stream::table(&models).trim_end().to_owned())
+            }
+            CtlCommand::Events => {
+                let state = self.state().await?;
+                let now_ms = state.now_ms().unwrap_or_default();
+                say(&rows(state.events.iter(), |one| stream::event(one, now_ms)))
+            }
+            CtlCommand::Instances => {
+                let all = self.get("instances").await?;
+                self.show(&all, || rows(list(&all).iter(), instance))
+            }
+            CtlCommand::Shares => {
+                let all = self.get("shares").await?;
+                self.show(&all, || rows(list(&all).iter(), share))
+            }
+            CtlCommand::Settings { model } => {
+                let of = model.as_ref().map(|model| format!("/{}", escaped(model))).unwrap_or_default();
+                let settings = self.get(&format!("settings{of}")).await?;
+                self.show(&settings, || format!("{settings:#}"))
+            }
+            // `main` has done it, because a wrong change is a wrong configuration.
+            CtlCommand::Set { .. } => Ok(()),
+            CtlCommand::Export => say(&changes::exported(&self.get("settings").await?)?),
+            CtlCommand::Add { urls } => {
+                for url in urls {
+                    let path = "/admin/v1/instances";
+                    let added = self.admin.call(Method::POST, path, Some(&json!({ "url": url }))).await?;
+                    let (number, address) = (&added["number"], text(&added["address"]));
+                    self.show(&added, || format!("added instance {number} ({address})"))?;
+                }
+                Ok(())
+            }
+            CtlCommand::Remove { instances, force } => {
+                self.order(Method::DELETE, "", instances, *force).await
+            }
+            CtlCommand::Drain { instances, force } => {
+                self.order(Method::POST, "/drain", instances, *force).await
+            }
+            CtlCommand::Eject { instances, force } => {
+                self.order(Method::POST, "/eject", instances, *force).await
+            }
+            CtlCommand::Return { instances } => self.order(Method::POST, "/undrain", instances, true).await,
+            CtlCommand::Queries { model, outcome, slowest, limit } => {
+                let mut path = format!("queries?slowest={slowest}&limit={limit}");
+                for (name, value) in [("model", model), ("outcome", outcome)] {
+                    value.iter().for_each(|value| path.push_str(&format!("&{name}={}", escaped(value))));
+                }
+                let found = self.get(&path).await?;
+                self.show(&found, || rows(list(&found["queries"]).iter(), query))
+            }
+            CtlCommand::Query { id } => {
+                let mut found = self.get(&query_path(id)).await?;
+                // Several queries may have the same client's id: the latest is shown.
+                if !is_own(id) {
+                    let own = found["queries"][0]["id"].as_str();
+                    let own = own.context("no query with this id: the frontend keeps only recent ones")?;
+                    found = self.get(&query_path(own)).await?;
+                }
+                self.show(&found, || story(&found))
+            }
+        }
+    }
+
+    /// Changes settings, and says what has changed.
+    async fn set(&self, path: &str, patch: &Value) -> anyhow::Result<()> {
+        let before = self.admin.call(Method::GET, path, None).await?;
+        let after = self.admin.call(Method::PATCH, path, Some(patch)).await?;
+        self.show(&after, || {
+            let mut lines = vec![changes::changed(&before, &after)];
+            lines.extend(changes::absent_stand_ins(&after));
+            lines.join("\n")
+        })
+    }
+
+    /// Gives an order to instances, by number or address. Fails if a model would lose its last instance, unless by force.
+    async fn order(
+        &self,
+        method: Method,
+        order: &str,
+        instances: &[String],
+        force: bool,
+    ) -> anyhow::Result<()> {
+        let all = list(&self.get("instances").await?);
+        let numbers = named::numbers(&all, instances)?;
+        if !force {
+            named::spare(&all, &numbers)?;
+        }
+        for number in numbers {
+            let path = format!("/admin/v1/instances/{number}{order}");
+            let answer = self.admin.call(method.clone(), &path, None).await?;
+            self.show(&answer, || match method {
+                Method::DELETE => format!("instance {number} finishes its jobs and is removed"),
+                _ => {
+                    format!("instance {number} received the order; its state was {}", text(&answer["state"]))
+                }
             })?;
         }
-        CtlCommand::Export => {
-            let settings = block_on(admin.call("GET", "/admin/v1/settings", None))?;
-            say(changes::exported(&settings)?)?;
-        }
-        _ => {}
+        Ok(())
     }
-    let command = block_on(numbered(&admin, &flags.command))?;
-    for order in orders(&command).map_err(Failure::Configuration)? {
-        let before = match (&command, flags.output) {
-            (CtlCommand::Set { .. }, Output::Text) => Some(block_on(admin.call("GET", &order.path, None))?),
-            _ => None,
-        };
-        let answer = block_on(obey(&admin, &order))?;
-        say(match (flags.output, before) {
-            (Output::Json, _) => answer.to_string(),
-            (Output::Text, Some(before)) => {
-                let mut lines = vec![changes::changed(&before, &answer)];
-                lines.extend(changes::absent_stand_ins(&answer));
-                lines.join("\n")
-            }
-            (Output::Text, None) => worded(&command, &answer)?,
-        })?;
-    }
-    Ok(())
-}
 
-/// The command with numbers for the addresses of instances. Fails if a model would lose its last instance.
-async fn numbered(admin: &Admin, command: &CtlCommand) -> anyhow::Result<CtlCommand> {
-    use CtlCommand::{Drain, Eject, Remove, Return};
-    let (words, force) = match command {
-        Drain { instances, force } | Eject { instances, force } | Remove { instances, force } => {
-            (instances, *force)
-        }
-        Return { instances } => (instances, true),
-        other => return Ok(other.clone()),
-    };
-    let all = admin.call("GET", "/admin/v1/instances", None).await?;
-    let all = all.as_array().map_or(&[][..], Vec::as_slice);
-    let numbers = named::numbers(all, words)?;
-    if !force {
-        named::spare(all, &numbers)?;
+    async fn get(&self, path: &str) -> anyhow::Result<Value> {
+        self.admin.call(Method::GET, &format!("/admin/v1/{path}"), None).await
     }
-    let instances = numbers.iter().map(u64::to_string).collect();
-    Ok(match command {
-        Drain { .. } => Drain { instances, force },
-        Eject { .. } => Eject { instances, force },
-        Remove { .. } => Remove { instances, force },
-        _ => Return { instances },
-    })
-}
 
-/// The kept events, oldest first.
-async fn events(admin: &Admin) -> anyhow::Result<String> {
-    let mut lines = admin.lines("/admin/v1/stream").await?;
-    while let Some(lines) = soon(lines.next()).await? {
-        if let Some(events) = lines.iter().find_map(|line| line.get("events")) {
-            return Ok(rows(events.as_array().into_iter().flatten(), event));
+    /// The frontend's state after its next frame.
+    async fn state(&self) -> anyhow::Result<State> {
+        let mut stream = Stream::open(&self.admin).await?;
+        ensure!(soon(stream.next()).await?, "the frontend ended the stream: check its log");
+        Ok(stream.state)
+    }
+
+    fn show(&self, answer: &Value, worded: impl FnOnce() -> String) -> anyhow::Result<()> {
+        match self.output {
+            Output::Json => say(&answer.to_string()),
+            Output::Text => say(&worded()),
         }
     }
-    Err(ended())
 }
 
-/// The figures of all models at the next frame.
-async fn models(admin: &Admin) -> anyhow::Result<Vec<ModelFigures>> {
-    let mut lines = admin.lines("/admin/v1/stream").await?;
-    let mut state = State::default();
-    while let Some(lines) = soon(lines.next()).await? {
-        // Each line counts, also those behind the frame.
-        let mut current = false;
-        for line in &lines {
-            current |= state.take(line);
-        }
-        if current {
-            return Ok(top::figures(&state));
-        }
+/// The path of a query, which has the frontend's id or that of its client.
+fn query_path(id: &str) -> String {
+    match is_own(id) {
+        true => format!("queries/{id}"),
+        false => format!("queries?request={}&limit=1", escaped(id)),
     }
-    Err(ended())
-}
-
-fn ended() -> anyhow::Error {
-    anyhow!("the frontend ended the stream: check its log")
-}
-
-async fn obey(admin: &Admin, order: &Order) -> anyhow::Result<Value> {
-    let answer = admin.call(order.method, &order.path, order.body.as_ref()).await?;
-    // Several queries may have the same client's id: the latest is shown.
-    if !order.path.contains("queries?request=") {
-        return Ok(answer);
-    }
-    let id = answer["queries"][0]["id"]
-        .as_str()
-        .ok_or_else(|| anyhow!("no query with this id: the frontend keeps only recent ones"))?;
-    admin.call("GET", &format!("/admin/v1/queries/{id}"), None).await
-}
-
-fn orders(command: &CtlCommand) -> anyhow::Result<Vec<Order>> {
-    let get = |path: String| vec![Order { method: "GET", path: format!("/admin/v1/{path}"), body: None }];
-    let post = |number: &String, order: &str| Order {
-        method: "POST",
-        path: format!("/admin/v1/instances/{number}/{order}"),
-        body: None,
-    };
-    Ok(match command {
-        CtlCommand::Instances => get("instances".into()),
-        CtlCommand::Shares => get("shares".into()),
-        CtlCommand::Settings { model: None } => get("settings".into()),
-        CtlCommand::Settings { model: Some(model) } => get(format!("settings/{}", escaped(model))),
-        CtlCommand::Set { changes } => vec![change(changes)?],
-        CtlCommand::Drain { instances, .. } => instances.iter().map(|one| post(one, "drain")).collect(),
-        CtlCommand::Return { instances } => instances.iter().map(|one| post(one, "undrain")).collect(),
-        CtlCommand::Eject { instances, .. } => instances.iter().map(|one| post(one, "eject")).collect(),
-        CtlCommand::Remove { instances, .. } => {
-            let path = |number: &String| format!("/admin/v1/instances/{number}");
-            instances.iter().map(|one| Order { method: "DELETE", path: path(one), body: None }).collect()
-        }
-        CtlCommand::Add { urls } => {
-            let add = |url: &String| Order {
-                method: "POST",
-                path: "/admin/v1/instances".into(),
-                body: Some(json!({ "url": url })),
-            };
-            urls.iter().map(add).collect()
-        }
-        CtlCommand::Events | CtlCommand::Export | CtlCommand::Models => Vec::new(),
-        CtlCommand::Queries { model, outcome, slowest, limit } => {
-            let mut path = format!("queries?slowest={slowest}&limit={limit}");
-            for (name, value) in [("model", model), ("outcome", outcome)] {
-                value.iter().for_each(|value| path.push_str(&format!("&{name}={}", escaped(value))));
-            }
-            get(path)
-        }
-        CtlCommand::Query { id } if is_own(id) => get(format!("queries/{id}")),
-        CtlCommand::Query { id } => get(format!("queries?request={}&limit=1", escaped(id))),
-    })
 }
 
 /// Whether an id was made by the frontend. Any other id was sent by a client.
@@ -177,7 +167,8 @@ fn is_own(id: &str) -> bool {
     id.len() == 16 && id.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-fn change(words: &[String]) -> anyhow::Result<Order> {
+/// The path and the patch of changed settings.
+fn change(words: &[String]) -> anyhow::Result<(String, Value)> {
     let (model, fields) = match words {
         [first, rest @ ..] if !first.contains('=') => (Some(first), rest),
         all => (None, all),
@@ -198,7 +189,7 @@ fn change(words: &[String]) -> anyhow::Result<Order> {
         Some(model) => format!("/admin/v1/settings/{}", escaped(model)),
         None => "/admin/v1/settings".to_owned(),
     };
-    Ok(Order { method: "PATCH", path, body: Some(patch) })
+    Ok((path, patch))
 }
 
 /// Sets the value at a path.
@@ -220,29 +211,7 @@ pub fn escaped(word: &str) -> String {
     word.bytes().map(byte).collect()
 }
 
-/// Prints an answer for people.
-fn worded(command: &CtlCommand, answer: &Value) -> anyhow::Result<String> {
-    Ok(match command {
-        CtlCommand::Instances => rows(answer.as_array().into_iter().flatten(), instance),
-        CtlCommand::Shares => rows(answer.as_array().into_iter().flatten(), share),
-        CtlCommand::Add { .. } => {
-            format!("added instance {} ({})", answer["number"], text(&answer["address"]))
-        }
-        CtlCommand::Remove { .. } => {
-            format!("instance {} finishes its jobs and is removed", answer["number"])
-        }
-        CtlCommand::Drain { .. } | CtlCommand::Return { .. } | CtlCommand::Eject { .. } => {
-            let number = &answer["number"];
-            format!("instance {number} received the order; its state was {}", text(&answer["state"]))
-        }
-        CtlCommand::Queries { .. } => rows(answer["queries"].as_array().into_iter().flatten(), query),
-        CtlCommand::Query { .. } => story(answer),
-        CtlCommand::Settings { .. } | CtlCommand::Set { .. } => serde_json::to_string_pretty(answer)?,
-        CtlCommand::Events | CtlCommand::Export | CtlCommand::Models => String::new(),
-    })
-}
-
-fn rows<'a>(all: impl Iterator<Item = &'a Value>, row: fn(&Value) -> String) -> String {
+fn rows<'a>(all: impl Iterator<Item = &'a Value>, row: impl Fn(&Value) -> String) -> String {
     let rows: Vec<_> = all.map(row).collect();
     if rows.is_empty() { "none".to_owned() } else { rows.join("\n") }
 }
@@ -258,18 +227,6 @@ fn instance(one: &Value) -> String {
     let (number, address) = (one["number"].to_string(), text(&one["address"]));
     let remarks: String = [reason, p99, slower, problem].into_iter().flatten().collect();
     format!("{number:>4}  {state:<10}  {address}{remarks}")
-}
-
-fn event(one: &Value) -> String {
-    let at = std::time::UNIX_EPOCH + std::time::Duration::from_millis(one["at"].as_u64().unwrap_or_default());
-    let ago = at.elapsed().unwrap_or_default().as_secs();
-    let of = one["instance"].as_u64().map(|number| format!("instance {number}: ")).unwrap_or_default();
-    let times = match one["times"].as_u64() {
-        Some(times) if times > 1 => format!(" ({times} times)"),
-        _ => String::new(),
-    };
-    let by = one["by"].as_str().map(|by| format!(", by {by}")).unwrap_or_default();
-    format!("{ago:>7} s ago  {:<9} {of}{}{times}{by}", text(&one["kind"]), text(&one["text"]))
 }
 
 fn share(one: &Value) -> String {
@@ -299,10 +256,6 @@ fn story(query: &Value) -> String {
     told
 }
 
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -313,17 +266,13 @@ mod tests {
 
     #[test]
     fn changes_become_one_patch() {
-        let order =
+        let (path, patch) =
             change(&words(&["res net", "stand_in.bound=0.02", "stand_in.hedge=false", "policy=parm+"]))
                 .unwrap();
-        let patch = json!({"stand_in": {"bound": 0.02, "hedge": false}, "policy": "parm+"});
-        let path = "/admin/v1/settings/res%20net".to_owned();
-        assert_eq!(order, Order { method: "PATCH", path, body: Some(patch) });
-        let order = change(&words(&["queue_limit=null"])).unwrap();
-        assert_eq!(
-            (order.path.as_str(), order.body),
-            ("/admin/v1/settings", Some(json!({"queue_limit": null})))
-        );
+        assert_eq!(patch, json!({"stand_in": {"bound": 0.02, "hedge": false}, "policy": "parm+"}));
+        assert_eq!(path, "/admin/v1/settings/res%20net");
+        let (path, patch) = change(&words(&["queue_limit=null"])).unwrap();
+        assert_eq!((path.as_str(), patch), ("/admin/v1/settings", json!({"queue_limit": null})));
         for wrong in [&["resnet50"][..], &["a=1", "resnet50"], &["a", "b"]] {
             change(&words(wrong)).unwrap_err();
         }
@@ -334,7 +283,7 @@ mod tests {
         let line = |slower: Value| {
             let own = json!({"number": 3, "state": "ready", "in_service": true, "address": "http://a:1",
                              "service_time": {"p99_us": 48_000}, "slower": slower});
-            worded(&CtlCommand::Instances, &json!([own])).unwrap()
+            instance(&own)
         };
         assert_eq!(line(json!(2.43)), "   3  ready       http://a:1  p99 48.0 ms  2.4x slower");
         for as_fast in [json!(null), json!(0.8)] {
@@ -345,7 +294,7 @@ mod tests {
     #[test]
     fn instance_line_says_why_it_is_ejected() {
         let own = json!({"number": 3, "state": "ready", "in_service": false, "address": "http://a:1", "reason": "silent"});
-        let line = worded(&CtlCommand::Instances, &json!([own])).unwrap();
+        let line = instance(&own);
         assert_eq!(line, "   3  ejected     http://a:1  reason: silent");
     }
 
@@ -353,17 +302,16 @@ mod tests {
     fn share_line_has_used_and_entitled_time() {
         let own = json!({"share": null, "model": "m", "weight": 2.0, "reserved": 1, "used_s": 1.25,
                          "entitled_s": 3.0, "waiting": 4, "running": 0});
-        let line = worded(&CtlCommand::Shares, &json!([own])).unwrap();
+        let line = share(&own);
         for part in ["model m", "weight 2.0", "reserved 1", "used 1.2 s of 3.0 s", "4 waiting"] {
             assert!(line.contains(part), "{line}");
         }
-        assert_eq!(worded(&CtlCommand::Shares, &json!([])).unwrap(), "none");
+        assert_eq!(rows([].iter(), share), "none");
     }
 
     #[test]
     fn query_is_found_by_its_own_or_its_clients_id() {
-        let path = |id: &str| orders(&CtlCommand::Query { id: id.into() }).unwrap()[0].path.clone();
-        assert_eq!(path("0000002a00000007"), "/admin/v1/queries/0000002a00000007");
-        assert_eq!(path("frame/88"), "/admin/v1/queries?request=frame%2F88&limit=1");
+        assert_eq!(query_path("0000002a00000007"), "queries/0000002a00000007");
+        assert_eq!(query_path("frame/88"), "queries?request=frame%2F88&limit=1");
     }
 }

@@ -3,7 +3,7 @@
 use anyhow::{anyhow, bail};
 use serde_json::Value;
 
-use super::text;
+use crate::stream::text;
 
 /// The numbers of these instances.
 pub(super) fn numbers(all: &[Value], words: &[String]) -> anyhow::Result<Vec<u64>> {

@@ -1,141 +1,148 @@
-//! Starts the frontend and the six instances of one policy.
+//! The servers of one policy, behind a frontend or a usual load balancer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use parking_lot::Mutex;
-use parm_backend::{Embedded, Metrics};
+use parm_backend::Embedded;
 use parm_frontend::discovery::Wire;
 use parm_frontend::{Frontend, Timers};
-use parm_loadgen::outcome::{self, Outcome};
-use parm_protocol::{Context, InferRequest, InferenceService, ModelMetadata, ModelRef, Transport};
+use parm_protocol::client::{BoxFuture, CallContext, Client};
+use parm_protocol::{
+    Context, Error, InferRequest, InferResponse, InferenceService, ModelIndex, ModelMetadata, ModelRef,
+    ServerMetadata, Transport,
+};
 use parm_transport::client;
-use prometheus::Registry;
 use tokio::runtime::Handle;
 
-use super::costs::Costs;
-use super::paced::{Pace, Paced, Spent};
+use super::models::Models;
+use super::paced::{Pace, Paced};
 use super::policy::Policy;
-use super::script::INSTANCES;
-use super::served::Served;
-use super::tally::{Standing, Tally};
-use super::traffic::Traffic;
 
-/// Timeout for loading models and joining.
+/// Timeout for joining.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs that measure the cost of each model and size, if its time allows.
-const RUNS: u32 = 15;
-const MEASURED: Duration = Duration::from_millis(300);
-
-/// A policy with its frontend and its instances.
-pub struct PolicyCluster {
+/// A policy with its servers. The load generator sees one server.
+pub struct Cluster {
     pub policy: Policy,
-    frontend: Frontend,
-    tally: Mutex<Tally>,
-    costs: Arc<Costs>,
-    spent: Arc<Spent>,
+    /// Work of its servers since the warm-up, in runs of one query.
+    pub work: Arc<Mutex<f64>>,
+    serving: Serving,
+    /// One of its servers without the pace, for metadata.
+    server: Embedded,
 }
 
-impl PolicyCluster {
-    /// Loads the models on six instances and waits until all have joined. Blocks while models load.
-    pub async fn start(policy: Policy, served: &Served, pace: &Pace) -> anyhow::Result<Self> {
-        let config = parm_frontend::Config {
-            bundles: served.bundles(),
-            dispatch: policy.settings(served.code),
-            ..parm_frontend::Config::default()
-        };
-        let wire = Arc::new(Wire::new(client::Config::default()));
-        let frontend = Frontend::start(config, wire, Timers::Precise)
-            .with_context(|| format!("cannot start policy {}", policy.name()))?;
-        let embedded = instances(policy, served)?;
-        let first = embedded.first().context("no instances")?;
-        let costs = Arc::new(Costs::measured(first, &served.load(policy)).await?);
-        let spent = Arc::new(Spent::default());
-        for (number, instance) in (0..).zip(embedded) {
-            let pace = Pace { instance: number, costs: costs.clone(), spent: spent.clone(), ..pace.clone() };
-            let paced = Paced::start(instance, pace, Handle::current())?;
-            frontend.embed(Arc::new(paced), None)?;
-            // One after another: the order of joining decides which instances a policy reserves for parities.
-            until_settled(&frontend).await?;
+enum Serving {
+    Frontend(Frontend),
+    Balancer(LeastRequests),
+}
+
+/// A usual load balancer: each request goes to the server with the fewest open requests, by turns if several have as few.
+struct LeastRequests {
+    servers: Vec<Paced>,
+    /// Open requests of each server, and the server whose turn is next.
+    open: Mutex<(Vec<usize>, usize)>,
+}
+
+impl Cluster {
+    /// Starts the servers and waits until all have joined.
+    pub async fn start(policy: Policy, models: &Models, pace: &Pace) -> anyhow::Result<Self> {
+        let work = Arc::new(Mutex::new(0.0));
+        let costs = Arc::new(models.costs(policy.model()));
+        let mut servers = Vec::new();
+        for (number, server) in (0..).zip(models.servers.iter().take(policy.servers)) {
+            let pace = Pace { instance: number, costs: costs.clone(), work: work.clone(), ..pace.clone() };
+            servers.push(Paced::start(server.clone(), pace, Handle::current())?);
         }
-        let (model, shown) = (&served.model, served.repository.display());
-        ensure!(
-            frontend.model_metadata(&ModelRef::latest(model)).is_ok(),
-            "no instance can serve '{model}' from {shown}: give --models FOLDER"
-        );
-        Ok(Self { policy, frontend, tally: Mutex::new(Tally::new()), costs, spent })
-    }
-
-    /// Returns the results of the policy so far.
-    pub fn standing(&self) -> Standing {
-        self.tally.lock().standing(self.policy.name(), self.spent.runs(), self.spent.work())
-    }
-
-    /// Returns the measured costs of its models.
-    pub fn costs(&self) -> &Costs {
-        &self.costs
-    }
-
-    /// Returns the metadata of the deployed model.
-    pub fn model(&self, name: &str) -> anyhow::Result<ModelMetadata> {
-        Ok(self.frontend.model_metadata(&ModelRef::latest(name))?)
-    }
-
-    /// Sends one query and records its outcome.
-    pub async fn ask(&self, query: Query) {
-        let Query { request, index, intended, since, deadline, traffic } = query;
-        let context = Context {
-            deadline: Some(deadline.into()),
-            ..Context::new(tokio::time::Instant::now(), Transport::Http)
+        let serving = match policy.settings() {
+            None => {
+                Serving::Balancer(LeastRequests { open: Mutex::new((vec![0; servers.len()], 0)), servers })
+            }
+            Some(dispatch) => {
+                let bundles = (!policy.is_linear()).then(|| models.folder.clone());
+                let config = parm_frontend::Config { bundles, dispatch, ..parm_frontend::Config::default() };
+                let wire = Arc::new(Wire::new(client::Config::default()));
+                let frontend = Frontend::start(config, wire, Timers::Precise)
+                    .with_context(|| format!("cannot start policy {}", policy.name))?;
+                for server in servers {
+                    frontend.embed(Arc::new(server), None)?;
+                    // One after another: the order of joining decides which servers a policy reserves for parities.
+                    until_settled(&frontend).await?;
+                }
+                Serving::Frontend(frontend)
+            }
         };
-        let answered = self.frontend.infer(request, context).await;
-        let (outcome, right) = answered.map_or((Outcome::Failed, false), |response| {
-            (outcome::of(&response), traffic.is_right(index, &response))
-        });
-        // A rejection is quick, but counts like a missing answer.
-        let waited = intended.elapsed();
-        let latency = if outcome.is_answer() { waited } else { waited.max(deadline - intended) };
-        self.tally.lock().record(since, latency, outcome, right);
+        Ok(Self { policy, work, serving, server: models.servers[0].clone() })
     }
 }
 
-/// A query in flight.
-pub struct Query {
-    pub request: InferRequest,
-    /// Its number in the traffic.
-    pub index: usize,
-    /// The scheduled time; latency counts from here.
-    pub intended: Instant,
-    /// The scheduled time since the beginning of the traffic.
-    pub since: Duration,
-    pub deadline: Instant,
-    pub traffic: Arc<Traffic>,
+impl Client for Cluster {
+    fn peer(&self) -> &str {
+        self.policy.name
+    }
+
+    fn infer(
+        &self,
+        request: InferRequest,
+        context: CallContext,
+    ) -> BoxFuture<'_, Result<InferResponse, Error>> {
+        Box::pin(async move {
+            match &self.serving {
+                Serving::Balancer(balancer) => balancer.infer(request, context).await,
+                Serving::Frontend(frontend) => {
+                    let arrived = Context::new(tokio::time::Instant::now(), Transport::Http);
+                    frontend.infer(request, Context { deadline: context.deadline, ..arrived }).await
+                }
+            }
+        })
+    }
+
+    fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>> {
+        self.server.is_ready()
+    }
+
+    fn server_metadata(&self) -> BoxFuture<'_, Result<ServerMetadata, Error>> {
+        self.server.server_metadata()
+    }
+
+    fn model_metadata<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelMetadata, Error>> {
+        self.server.model_metadata(model)
+    }
+
+    fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>> {
+        self.server.repository_index()
+    }
+}
+
+impl LeastRequests {
+    async fn infer(&self, request: InferRequest, context: CallContext) -> Result<InferResponse, Error> {
+        let chosen = self.choose();
+        let answer = self.servers[chosen].infer(request, context.clone());
+        let answer = match context.deadline {
+            Some(deadline) => tokio::time::timeout_at(deadline, answer).await,
+            None => Ok(answer.await),
+        };
+        self.open.lock().0[chosen] -= 1;
+        answer.unwrap_or_else(|_| Err(Error::Unavailable { message: "no answer in time".into() }))
+    }
+
+    fn choose(&self) -> usize {
+        let mut state = self.open.lock();
+        let (open, next) = &mut *state;
+        let by_turns = (0..open.len()).map(|step| (*next + step) % open.len());
+        let chosen = by_turns.min_by_key(|server| open[*server]).unwrap_or_default();
+        open[chosen] += 1;
+        *next = (chosen + 1) % open.len();
+        chosen
+    }
 }
 
 async fn until_settled(frontend: &Frontend) -> anyhow::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while !frontend.is_settled() {
-        ensure!(Instant::now() < deadline, "an instance did not join within {PATIENCE:?}");
+        ensure!(Instant::now() < deadline, "a server did not join within {PATIENCE:?}");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     Ok(())
-}
-
-fn instances(policy: Policy, served: &Served) -> anyhow::Result<Vec<Embedded>> {
-    let load = served.load(policy);
-    let config = parm_backend::Config {
-        models: Some(served.repository.clone()),
-        load: load.clone(),
-        instances: std::num::NonZeroUsize::new(INSTANCES as usize).context("no instances")?,
-        reload: Duration::ZERO,
-        warm_up_runs: RUNS,
-        measure: MEASURED,
-        ..parm_backend::Config::default()
-    };
-    let metrics = Metrics::embedded(&Registry::new())?;
-    Embedded::start(config, metrics).with_context(|| {
-        format!("cannot load {load:?} from {}: give --models FOLDER", served.repository.display())
-    })
 }

@@ -1,16 +1,17 @@
 //! Delays the answers of an embedded instance to emulate service times.
 //!
-//! Its predictions are the model's own. Only the service time is emulated: four policies with six instances each need more
+//! Its predictions are the model's own. Only the service time is emulated: three policies with twelve servers each need more
 //! processors than a laptop has. So each answer of a small model is delayed until a larger model would have answered, and
 //! longer during a fault of the script. Like any instance it runs one job after another, and finishes a job even if the
 //! client no longer waits. Models other than the deployed one take their measured share of that time.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use parm_backend::Embedded;
 use parm_protocol::client::{BoxFuture, CallContext, Client};
 use parm_protocol::{
@@ -21,8 +22,6 @@ use parm_workload::service::{self, Service};
 use parm_workload::{Ending, Schedule};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-
-use super::costs::Costs;
 
 /// Requests that may wait for an instance. The dispatcher sends one at a time, and one more after a timeout of the first.
 const WAITING: usize = 64;
@@ -36,35 +35,12 @@ pub struct Pace {
     pub instance: u32,
     /// The beginning of the traffic. Faults and delays start with it.
     pub began: Arc<OnceLock<Instant>>,
-    /// The cost of each model.
-    pub costs: Arc<Costs>,
-    /// Runs and work since then, of all instances of a policy.
-    pub spent: Arc<Spent>,
-}
-
-/// Counts of runs and work.
-#[derive(Default)]
-pub struct Spent {
-    runs: AtomicU64,
-    /// Millionths of a query's run.
-    work: AtomicU64,
-}
-
-impl Spent {
-    fn add(&self, work: f64) {
-        self.runs.fetch_add(1, Ordering::Relaxed);
-        self.work.fetch_add((work * 1e6) as u64, Ordering::Relaxed);
-    }
-
-    /// Returns the number of runs.
-    pub fn runs(&self) -> u64 {
-        self.runs.load(Ordering::Relaxed)
-    }
-
-    /// Returns the work, in runs of one query.
-    pub fn work(&self) -> f64 {
-        self.work.load(Ordering::Relaxed) as f64 / 1e6
-    }
+    /// The cost of each model's run, as a share of a query's run.
+    pub costs: Arc<BTreeMap<String, f64>>,
+    /// The time since the beginning after which work counts.
+    pub warm_up: Duration,
+    /// Work since then of all instances of a policy, in runs of one query.
+    pub work: Arc<Mutex<f64>>,
 }
 
 /// An instance with emulated service times.
@@ -96,8 +72,8 @@ fn work(queue: &Receiver<Job>, inner: &Embedded, mut pace: Pace, runtime: &Handl
         if answer.is_closed() {
             continue;
         }
-        let (began, rows) = (Instant::now(), request.inputs.first().map_or(1, |input| input.tensor.rows()));
-        let share = pace.costs.of(&request.model.name, rows);
+        let began = Instant::now();
+        let share = pace.costs.get(&request.model.name).copied().unwrap_or(1.0);
         let predicted = runtime.block_on(inner.infer(request, context));
         thread::sleep(pace.length(began, share).saturating_sub(began.elapsed()));
         // The client may have given up meanwhile. The run counts in any case.
@@ -109,8 +85,11 @@ impl Pace {
     /// Returns the length of a run that begins now and costs this share of a query's run.
     fn length(&mut self, began: Instant, share: f64) -> Duration {
         let Some(traffic) = self.began.get() else { return Duration::ZERO };
-        self.spent.add(share);
-        let start = Moment::after(began.saturating_duration_since(*traffic));
+        let since = began.saturating_duration_since(*traffic);
+        if since >= self.warm_up {
+            *self.work.lock() += share;
+        }
+        let start = Moment::after(since);
         let run = service::Run { seed: self.seed, instance: self.instance, start };
         let nanos = self.service.nanos(1, run) * share;
         match self.schedule.run(self.instance, start, nanos) {

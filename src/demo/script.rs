@@ -1,4 +1,4 @@
-//! Schedules the faults of the demo, the same for every policy.
+//! Schedules the faults of the demo, the same for every policy: after a warm-up two servers are slow, then one is frozen.
 
 use std::time::Duration;
 
@@ -6,76 +6,93 @@ use parm_workload::clock::Moment;
 use parm_workload::distribution::Distribution;
 use parm_workload::{By, Fault, Faults, Schedule, State, Targets, When};
 
-/// Instances of each policy.
-pub const INSTANCES: u32 = 6;
-
 /// Share of the runs that are stragglers, and the range of the factors by which they are slower.
 pub const STRAGGLERS: f64 = 0.01;
 pub const STRAGGLE: (f64, f64) = (5.0, 10.0);
-/// Factor by which the first instance is always slower, as a rank of a measured fleet was.
-pub const SICK: f64 = 2.4;
-/// Factor by which an instance is slower while a neighbour disturbs it.
-pub const SLOW: f64 = 5.0;
-/// Longest hang.
-const LONGEST_HANG: Duration = Duration::from_secs(3);
-/// Shortest fault: a schedule rejects those of zero length.
-const SHORTEST: Duration = Duration::from_millis(1);
+/// Factors by which the first servers are slower in the first act.
+pub const SLOW: [f64; 2] = [3.0, 5.0];
+/// The server that freezes in the second act.
+const FROZEN: u32 = 2;
+/// Longest warm-up, whose queries are not counted.
+const WARM_UP: Duration = Duration::from_millis(1500);
 
-/// Returns the faults of a run. Instance 1 is always slow. At first there are only stragglers next to it; then instance 2 is
-/// slow for a while, then 3 hangs, then 4 and 6 are slow in turns. The paper's policy reserves the last two for parities, so that faults hit both kinds of its instances.
-pub fn faults(length: Duration) -> Faults {
-    let part = |share: f64| length.mul_f64(share).max(SHORTEST);
-    let once = |at: f64, share: f64| When::Once { at: part(at), length: part(share) };
-    let slow = |instance: u32, at, share| Fault::Slow {
-        factor: SLOW,
-        when: once(at, share),
-        on: Targets::Only(vec![instance]),
-    };
-    let hang = When::Once { at: part(0.5), length: part(0.05).min(LONGEST_HANG) };
-    let (min, max) = STRAGGLE;
-    Faults(vec![
-        Fault::Straggle {
-            share: STRAGGLERS,
-            factor: Distribution::Uniform { min, max },
-            by: By::Run,
-            on: Targets::Each,
-        },
-        Fault::Slow { factor: SICK, when: When::Always, on: Targets::Only(vec![0]) },
-        slow(1, 0.2, 0.15),
-        Fault::Hang { when: hang, on: Targets::Only(vec![2]) },
-        slow(3, 0.7, 0.1),
-        slow(5, 0.75, 0.1),
-    ])
+/// The acts of a demo.
+#[derive(Clone, Copy, Debug)]
+pub struct Script {
+    /// The end of the warm-up.
+    pub warm_up: Duration,
+    /// The end of the first act.
+    pub middle: Duration,
+    pub length: Duration,
 }
 
-/// Returns the condition of an instance in a word.
-pub fn condition(schedule: &mut Schedule, instance: u32, at: Duration) -> &'static str {
-    let now = schedule.condition(instance, Moment::after(at));
-    match now.state {
-        State::Hangs => "HUNG",
-        _ if now.slowdown > 1.0 => "slow",
-        _ => "ok",
+impl Script {
+    pub fn of(length: Duration) -> Self {
+        let warm_up = WARM_UP.min(length / 10);
+        Self { warm_up, middle: warm_up + (length - warm_up) / 2, length }
     }
+
+    /// Returns the number of the act at a time, if it counts.
+    pub fn act(&self, at: Duration) -> Option<usize> {
+        (at >= self.warm_up).then_some(usize::from(at >= self.middle))
+    }
+
+    /// Returns the faults of all servers.
+    pub fn faults(&self) -> Faults {
+        let (min, max) = STRAGGLE;
+        let first = When::Once { at: self.warm_up, length: self.middle - self.warm_up };
+        // The last answers are awaited, so it is frozen beyond the end.
+        let second = When::Once { at: self.middle, length: 2 * self.length };
+        let slow = (0..).zip(SLOW).map(|(server, factor)| Fault::Slow {
+            factor,
+            when: first.clone(),
+            on: Targets::Only(vec![server]),
+        });
+        let others = [
+            Fault::Straggle {
+                share: STRAGGLERS,
+                factor: Distribution::Uniform { min, max },
+                by: By::Run,
+                on: Targets::Each,
+            },
+            Fault::Hang { when: second, on: Targets::Only(vec![FROZEN]) },
+        ];
+        Faults(slow.chain(others).collect())
+    }
+}
+
+/// Returns the conditions of the servers that are slow or frozen, in words.
+pub fn troubled(schedule: &mut Schedule, at: Duration) -> String {
+    let servers = 0..(SLOW.len() as u32).max(FROZEN + 1);
+    let words = servers.filter_map(|server| {
+        let now = schedule.condition(server, Moment::after(at));
+        match now.state {
+            State::Hangs => Some(format!("server {} is FROZEN", server + 1)),
+            _ if now.slowdown > 1.0 => Some(format!("server {} is slow", server + 1)),
+            _ => None,
+        }
+    });
+    words.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::demo::Policy;
 
     #[test]
-    fn script_fits_every_length_and_ends_with_one_slow_instance() {
-        for seconds in [5, 60, 3600] {
-            let length = Duration::from_secs(seconds);
-            let mut schedule = Schedule::new(&faults(length), 1, INSTANCES).unwrap();
-            let mut seen: Vec<&str> = Vec::new();
-            for step in 0..1000 {
-                for instance in 0..INSTANCES {
-                    seen.push(condition(&mut schedule, instance, length.mul_f64(f64::from(step) / 1000.0)));
-                }
-            }
-            assert!(["HUNG", "slow", "ok"].iter().all(|word| seen.contains(word)), "{seconds} s");
-            let end = (0..INSTANCES).map(|instance| condition(&mut schedule, instance, length));
-            assert!(end.eq(["slow", "ok", "ok", "ok", "ok", "ok"]));
+    fn servers_are_slow_and_then_one_is_frozen_at_every_length() {
+        for seconds in [5, 20, 3600] {
+            let script = Script::of(Duration::from_secs(seconds));
+            let mut schedule = Schedule::new(&script.faults(), 1, Policy::MOST_SERVERS).unwrap();
+            let mut seen = |share: f64| {
+                let at = script.length.mul_f64(share);
+                (script.act(at), troubled(&mut schedule, at))
+            };
+            assert_eq!(seen(0.0), (None, String::new()), "{seconds} s");
+            assert_eq!(seen(0.3), (Some(0), "server 1 is slow, server 2 is slow".into()), "{seconds} s");
+            assert_eq!(seen(0.7), (Some(1), "server 3 is FROZEN".into()), "{seconds} s");
+            assert_eq!(seen(1.0), (Some(1), "server 3 is FROZEN".into()), "{seconds} s");
         }
     }
 }

@@ -19,9 +19,9 @@ use parm_transport::tls::{Standing, Tls};
 use rustix::fs::{Access, access};
 
 use super::asking::{key_remedy, rejection, together, within};
-use super::{Finding, Verdict, engine, gpu, names};
+use super::{Finding, Verdict, engine, names};
 use crate::cli::{Cli, Command};
-use crate::settings::{Invalid, Settings};
+use crate::settings::Settings;
 
 /// Before the scheme of an upstream server's address.
 const UPSTREAM: &str = "upstream+";
@@ -80,13 +80,12 @@ pub(super) async fn look(path: &Path) -> Vec<Finding> {
 
 /// Checks the engine and the models of this process.
 fn hosted(settings: &Settings) -> Vec<Finding> {
-    let mut findings = gpu::device(settings);
+    let mut findings = engine::device(settings);
     findings.extend(engine::look(settings));
     findings.extend(models(settings));
     findings.extend(names::look(settings));
     findings.extend(engine::loads(settings));
-    findings.extend(gpu::memory(settings));
-    findings.extend(stand_in(settings));
+    findings.extend(engine::memory(settings));
     findings
 }
 
@@ -96,7 +95,7 @@ fn read(flags: &[&Path]) -> anyhow::Result<Settings> {
     let Command::Serve(flags) = Cli::try_parse_from(words)?.command else {
         anyhow::bail!("internal error: the arguments do not parse as `parm serve`: please report it")
     };
-    Settings::for_serve(&flags).map_err(|Invalid(error)| error)
+    Settings::for_serve(&flags)
 }
 
 fn ports(settings: &Settings) -> Vec<Finding> {
@@ -279,22 +278,6 @@ fn repository(folder: &Path, has_bundles: bool) -> Vec<Finding> {
         });
     }
     findings
-}
-
-/// Checks that the repository has the stand-ins that are named, where this process runs the models.
-fn stand_in(settings: &Settings) -> Vec<Finding> {
-    let folder = settings.backend.models.as_ref().filter(|_| settings.frontend.workers.is_empty());
-    let scan = folder.and_then(|folder| Repository::open(folder).and_then(|found| found.scan()).ok());
-    let Some(scan) = scan else { return Vec::new() };
-    let pools = settings.frontend.models.values().chain([&settings.frontend.dispatch]);
-    let named = pools.flat_map(|pool| pool.stand_in.model.iter().chain(&pool.backup_model));
-    let served =
-        |name: &String| scan.models.contains_key(name) || settings.backend.emulated.contains_key(name);
-    let missing = named.filter(|name| !served(name)).map(|name| {
-        let what = format!("stand-in: the model repository has no model '{name}'");
-        Finding::fails(what, "correct the name, or put the model into the repository")
-    });
-    missing.collect()
 }
 
 /// Checks that the recording can be written, without a change of the file.

@@ -1,8 +1,9 @@
-//! Checks which engine runs the models, and compares its speed with the other.
+//! Checks which engine runs the models, and compares its speed with the other; the device, without opening a library of it; and the
+//! memory of the models.
 
 use std::time::{Duration, Instant};
 
-use parm_backend::engine::{by_name, choose};
+use parm_backend::engine::{Card, Device, by_name, choose, on_card};
 use parm_backend::{EngineConfig, try_file};
 use parm_parity_models::repository::{Format, Repository};
 use parm_protocol::StableCode;
@@ -13,6 +14,7 @@ use crate::settings::Settings;
 
 /// Time of the measurement of a model on each engine.
 const MEASURE: Duration = Duration::from_secs(1);
+const MB: u64 = 1 << 20;
 const HOW: &str = "run `pip install onnxruntime` in this program's or the active Python environment, or name its library in \
                    backend.engine.onnxruntime: most models run two to five times as fast";
 
@@ -82,5 +84,44 @@ fn ratio(settings: &Settings, options: &EngineConfig) -> Option<(String, f64)> {
             Some(best.as_secs_f64())
         };
         Some((model.name.clone(), time("tract")? / time("ort")?))
+    })
+}
+
+/// Checks that ONNX Runtime and the card are there, if the configured device is one. Whether all libraries of CUDA are shows
+/// when a model is loaded.
+pub(super) fn device(settings: &Settings) -> Vec<Finding> {
+    let options = &settings.backend.engine;
+    let Some(found) = settings.embeds().then(|| on_card(options)).flatten() else { return Vec::new() };
+    let device = &options.device;
+    let (runtime, card) = match found {
+        Ok(found) => found,
+        Err(error) => {
+            let (what, cure) = (format!("device {device}"), error.to_string());
+            let or_cpu = Device::read(device).is_some_and(|device| device.or_cpu);
+            return vec![if or_cpu { Finding::worth(what, cure) } else { Finding::fails(what, cure) }];
+        }
+    };
+    let runtime = Finding::well(format!("device {device}: ONNX Runtime {}", runtime.display()));
+    let card = match card {
+        Card::Named(name) => Finding::well(format!("device {device}: card {name}")),
+        Card::Unnamed(reason) | Card::Missing(reason) => Finding::worth(
+            format!("device {device}: the card's UUID is unknown: {reason}"),
+            "name the card with backend.card, so that copies avoid it",
+        ),
+    };
+    vec![runtime, card]
+}
+
+/// Checks that the models of the repository fit into the configured memory together.
+pub(super) fn memory(settings: &Settings) -> Option<Finding> {
+    let (backend, limit) = (&settings.backend, settings.backend.memory_mb);
+    let folder = backend.models.as_ref().filter(|_| limit > 0 && settings.embeds())?;
+    let scan = Repository::open(folder).ok()?.scan().ok()?;
+    let latest = scan.models.values().filter_map(|model| Some(model.latest()?.1));
+    let needed = latest.filter_map(|version| backend.memory_of(version).ok()).sum::<u64>().div_ceil(MB);
+    let what = format!("memory: the models count {needed} MB of backend.memory_mb = {limit}");
+    Some(match needed > limit {
+        true => Finding::fails(what, "raise it, or serve fewer models: the last ones would not be loaded"),
+        false => Finding::well(what),
     })
 }

@@ -9,7 +9,6 @@ mod asking;
 mod code;
 mod configured;
 mod engine;
-mod gpu;
 mod names;
 mod requests;
 mod running;
@@ -82,24 +81,13 @@ pub fn main(flags: &Doctor) -> Result<(), Failure> {
         return if flags.seconds.is_some() { tail::main(flags) } else { check(flags) };
     }
     if what == "codes" || (code::is_code(what) && !Path::new(what).exists()) {
-        return explain(flags);
+        return Ok(code::print((what != "codes").then_some(what))?);
     }
     if is_recording(Path::new(what)) { tail::main(flags) } else { check(flags) }
 }
 
-/// Explains the code, or lists all (`parm explain`).
-pub fn explain(flags: &Doctor) -> Result<(), Failure> {
-    let code = flags.what.as_deref().filter(|what| *what != "codes");
-    Ok(code::print(code)?)
-}
-
-/// Names the causes of a tail (`parm why`).
-pub fn why(flags: &Doctor) -> Result<(), Failure> {
-    tail::main(flags)
-}
-
-/// Checks a frontend, a configuration or a model repository (`parm check`).
-pub fn check(flags: &Doctor) -> Result<(), Failure> {
+/// Checks a frontend, a configuration or a model repository.
+fn check(flags: &Doctor) -> Result<(), Failure> {
     let findings = if flags.is_running() {
         block_on(running::look(flags))?
     } else {

@@ -27,7 +27,13 @@ pub(super) fn look(settings: &Settings) -> Vec<Finding> {
     ];
     let there =
         listed_there.into_iter().flat_map(|(setting, names)| names.iter().map(move |name| (setting, name)));
+    let pools = frontend.models.values().chain([&frontend.dispatch]);
+    let cheaper = pools.flat_map(|pool| {
+        let stand_in = pool.stand_in.model.iter().map(|name| ("stand_in.model", name));
+        stand_in.chain(pool.backup_model.iter().map(|name| ("backup_model", name)))
+    });
     named(frontend)
+        .chain(cheaper)
         .filter(|_| is_alone)
         .chain(there)
         .filter(|(_, name)| !known.contains(*name))

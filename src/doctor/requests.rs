@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::Finding;
-use crate::top::{State, list};
+use crate::stream::{State, list};
 
 /// Time whose requests count. It is that of the readings, so that a fault that has ended is not reported.
 pub(super) const SECONDS: u64 = 5;

@@ -3,21 +3,20 @@
 //! Replays the recorded traffic by simulation, then without one cause at a time: slow instances, stalls, long inputs, varying
 //! service times, queueing.
 
-use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
+use hyper::Method;
 use parm_settings::PoolSettings;
-use parm_tuner::{Findings, Recording, Setup, fit, replayed_queries, why};
+use parm_tuner::{Recording, Setup, fit, replayed_queries, why};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::Failure;
 use crate::admin::{Admin, block_on};
-use crate::cli::Output;
 use crate::cli::doctor::Doctor;
 use crate::progress::Bar;
-use crate::{ctl, record};
+use crate::{ctl, printer, record};
 
 /// Length of the recording of a running frontend, unless a flag gives it.
 const SECONDS: u64 = 60;
@@ -40,7 +39,7 @@ pub(super) fn main(flags: &Doctor) -> Result<(), Failure> {
     let findings =
         why(&recording, &profile, &setup, &bar).with_context(named).map_err(Failure::Configuration)?;
     drop(bar);
-    print(&findings, flags.output).map_err(Failure::Run)
+    printer::show(&findings, flags.output).map_err(Failure::Run)
 }
 
 /// Reads a recording; its frontend is assumed to have the default settings.
@@ -61,7 +60,7 @@ fn live(flags: &Doctor) -> Result<(Recording, PoolSettings), Failure> {
         record::stream(&admin, flags.seconds.unwrap_or(SECONDS), &mut text).await?;
         let recording = Recording::read(text.as_slice(), flags.model.as_deref())?;
         let path = format!("/admin/v1/settings/{}", ctl::escaped(&recording.model));
-        let mut settings = admin.call("GET", &path, None).await?;
+        let mut settings = admin.call(Method::GET, &path, None).await?;
         // The rest are the settings themselves.
         settings.as_object_mut().map(|settings| settings.remove("in_force"));
         let settings = serde_json::from_value(settings);
@@ -97,15 +96,6 @@ fn of_file(text: &str, model: &str) -> anyhow::Result<PoolSettings> {
     }
     let File { mut frontend } = toml::from_str(text)?;
     Ok(frontend.models.remove(model).unwrap_or(frontend.dispatch))
-}
-
-fn print(findings: &Findings, output: Output) -> anyhow::Result<()> {
-    let mut out = crate::printer::stdout();
-    match output {
-        Output::Json => writeln!(out, "{}", serde_json::to_string_pretty::<Value>(&json!(findings))?)?,
-        Output::Text => writeln!(out, "{findings}")?,
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@ mod access;
 mod commands;
 mod configuration;
 mod fields;
-mod needed;
 
 use std::fs;
 use std::path::Path;

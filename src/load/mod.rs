@@ -5,7 +5,7 @@ mod openai;
 mod view;
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::BufWriter;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub use flags::Load;
 use flags::Scenario;
 use view::LiveView;
 
-use crate::cli::Output;
+use crate::printer;
 
 /// Most requests in flight of an open loop; more are dropped and counted.
 const IN_FLIGHT: u32 = 10_000;
@@ -83,7 +83,7 @@ pub fn main(flags: &Load) -> anyhow::Result<()> {
     }
     let setting = Setting { chats: traffic.map(|traffic| traffic.setting), ..setting(flags) };
     let report = Report::of(&outcome, setting, &flags.require);
-    print(flags, &report)?;
+    printer::show(&report, flags.output)?;
     let interrupted = target.live.is_stopped().then_some(outcome.length);
     verdict(&report, interrupted)
 }
@@ -91,14 +91,6 @@ pub fn main(flags: &Load) -> anyhow::Result<()> {
 fn runtime(flags: &Load) -> anyhow::Result<Runtime> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     Ok(builder.worker_threads(flags.threads.get()).enable_all().build()?)
-}
-
-fn print(flags: &Load, report: &Report) -> anyhow::Result<()> {
-    match flags.output {
-        Output::Json => writeln!(crate::printer::stdout(), "{}", serde_json::to_string_pretty(report)?)?,
-        Output::Text => writeln!(crate::printer::stdout(), "{report}")?,
-    }
-    Ok(())
 }
 
 /// The connections of a run.

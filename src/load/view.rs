@@ -1,6 +1,5 @@
-//! Shows a run in progress: lines redrawn every second on a terminal, otherwise one every 5 s.
+//! Shows a run in progress: a line that is redrawn every second on a terminal, otherwise one every 5 s.
 
-use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -34,8 +33,8 @@ impl LiveView {
                 // A look begins the next period.
                 let (snapshot, now) = (live.look(), Instant::now());
                 let (elapsed, period) = (now - clock.start, now - std::mem::replace(&mut last, now));
-                let page = || page(&clock, elapsed, &snapshot, period);
-                if let Some(line) = shown.show(page, || line(&clock, elapsed, &snapshot, period)) {
+                let line = || line(&clock, elapsed, &snapshot, period);
+                if let Some(line) = shown.show(line, line) {
                     eprintln!("{line}");
                 }
             }
@@ -57,21 +56,6 @@ struct Clock {
     start: Instant,
     warm_up: Duration,
     length: Duration,
-}
-
-fn page(clock: &Clock, elapsed: Duration, snapshot: &Snapshot, period: Duration) -> String {
-    let Snapshot { recent, counted, .. } = snapshot;
-    let mut page = format!("{}\n\n", time(clock, elapsed));
-    let rate = recent.count as f64 / period.as_secs_f64();
-    let _ = writeln!(page, "  {:<12}{:>12}{:>12}{:>12}", "", "p50 ms", "p99 ms", "p99.9 ms");
-    for (name, quantiles, note) in [
-        ("last second", recent, format!("{rate:.0} requests/s")),
-        ("counted", counted, format!("{} requests", counted.count)),
-    ] {
-        let [p50, p99, p999] = times(quantiles);
-        let _ = writeln!(page, "  {name:<12}{p50:>12}{p99:>12}{p999:>12}   {note}");
-    }
-    page + "\n  " + &outcomes(snapshot)
 }
 
 fn line(clock: &Clock, elapsed: Duration, snapshot: &Snapshot, period: Duration) -> String {
@@ -131,16 +115,8 @@ mod tests {
             line(&clock, 3 * second, &snapshot, 2 * second),
             "3 of 11 s: 2 requests/s, p50 1.500, p99 -, p99.9 - ms  exact 75.00 %, reconstructed 25.00 %"
         );
-    }
-
-    #[test]
-    fn page_fits_a_narrow_terminal_and_shows_the_phase() {
-        let (clock, snapshot) = seen();
-        let second = Duration::from_secs(1);
-        for (at, phase) in [(0, "warming up"), (5, "5 of 11 s\n"), (12, "waiting for the last answers")] {
-            let page = page(&clock, at * second, &snapshot, second);
-            assert!(page.contains(phase), "{page}");
-            assert!(page.lines().all(|line| line.chars().count() <= 80), "{page}");
+        for (at, phase) in [(0, "warming up"), (5, "5 of 11 s:"), (12, "waiting for the last answers")] {
+            assert!(line(&clock, at * second, &snapshot, second).contains(phase));
         }
     }
 }

@@ -31,7 +31,7 @@ use self::replica::{Check, Replica};
 pub fn main(flags: &Run) -> Result<(), Failure> {
     let ports = port::free(flags.replicas).map_err(Failure::Run)?;
     let served = flags.serve(ports.iter().map(|port| format!("http://127.0.0.1:{port}")).collect());
-    let settings = Settings::for_serve(&served)?;
+    let settings = Settings::for_serve(&served).map_err(Failure::Configuration)?;
     if runtime::dumped(&flags.common, &settings)? {
         return Ok(());
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use parm_transport::client::Inquiry;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
@@ -154,15 +154,10 @@ impl Replica {
 
     /// The status of one answer.
     async fn status(&self) -> io::Result<u16> {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await?;
-        let (path, port) = (&self.check.path, self.port);
-        let request = format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nconnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await?;
-        let mut head = [0; "HTTP/1.1 200".len()];
-        stream.read_exact(&mut head).await?;
-        let status = std::str::from_utf8(&head).ok().and_then(|head| head.strip_prefix("HTTP/1."));
-        let status = status.and_then(|status| status.split(' ').nth(1)?.parse().ok());
-        status.ok_or_else(|| io::Error::other("the answer is not HTTP/1.1"))
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await?;
+        let authority = format!("127.0.0.1:{}", self.port);
+        let inquiry = Inquiry { authority: &authority, path: &self.check.path, token: None };
+        Ok(inquiry.ask(Box::new(stream)).await?.status())
     }
 
     /// The error of a copy that has never answered.

@@ -10,10 +10,11 @@ use parm_protocol::{DataType, Tensor};
 use parm_random::Random;
 use parm_stand_ins::Rows;
 
-use super::{lines, traffic};
+use super::traffic;
 
-/// Largest array of a file, in bytes.
+/// Largest array of a file, and largest file of texts, in bytes.
 const MOST_BYTES: u64 = 4 << 30;
+const MOST_TEXT: u64 = 256 << 20;
 /// Largest number of files to search, and of rows to make from them.
 const MOST_FILES: usize = 4_000_000;
 const MOST_ROWS: usize = 10_000;
@@ -72,7 +73,7 @@ pub fn read(source: &str, model: Model<'_>, seed: u64) -> anyhow::Result<Asked> 
         "texts" => {
             let texts = texts.context("texts: the model has no tokenizer.json beside it")?;
             let [file] = files[..] else { bail!("give one file of texts, one in a line") };
-            let rows = lines::read(file, signature, texts)?;
+            let rows = read_lines(file, signature, texts)?;
             return Ok(Asked { rows, labels: None, in_time: false });
         }
         "bytes" => {
@@ -86,7 +87,7 @@ pub fn read(source: &str, model: Model<'_>, seed: u64) -> anyhow::Result<Asked> 
             let rows = match texts {
                 Some(texts) => {
                     let arrays = traffic::arrays(folder, name, &texts.served(signature)?)?;
-                    lines::rows(&parm_backend::engine::texts_of(&arrays[0])?, signature, texts)?
+                    rows_of_lines(&parm_backend::engine::texts_of(&arrays[0])?, signature, texts)?
                 }
                 None => traffic::read(folder, name, signature)?,
             };
@@ -120,6 +121,35 @@ pub fn read(source: &str, model: Model<'_>, seed: u64) -> anyhow::Result<Asked> 
         );
     }
     Ok(Asked { rows, labels, in_time: false })
+}
+
+/// Reads a text from each line. The texts of a pair are separated by a tab.
+fn read_lines(file: &Path, signature: &Signature, texts: &Texts) -> anyhow::Result<Rows> {
+    let shown = || file.display().to_string();
+    ensure!(
+        std::fs::metadata(file).with_context(shown)?.len() <= MOST_TEXT,
+        "{}: more than 256 MiB",
+        shown()
+    );
+    let text = std::fs::read_to_string(file).with_context(shown)?;
+    let in_row = texts.served(signature)?.inputs[0].shape[1] as usize;
+    let lines = text.lines().filter(|line| !line.trim().is_empty()).enumerate().map(|(at, line)| {
+        let parts: Vec<String> = match in_row {
+            1 => vec![line.to_owned()],
+            _ => line.split('\t').map(str::to_owned).collect(),
+        };
+        ensure!(parts.len() == in_row, "{}: text {} has no tab between query and text", shown(), at + 1);
+        Ok(parts)
+    });
+    let lines = lines.collect::<anyhow::Result<Vec<_>>>()?.concat();
+    ensure!(!lines.is_empty(), "{} has no text: write one in a line", shown());
+    rows_of_lines(&lines, signature, texts)
+}
+
+/// The rows of texts, or of pairs.
+fn rows_of_lines(lines: &[String], signature: &Signature, texts: &Texts) -> anyhow::Result<Rows> {
+    let arrays: Vec<Tensor> = texts.tokens(signature, lines)?;
+    Ok(Rows::new(signature, &arrays)?)
 }
 
 /// Returns rows for file-type models from the files below folders: a random choice of each ending, without duplicates.

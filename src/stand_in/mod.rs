@@ -1,7 +1,6 @@
 //! `parm stand-in`: makes a cheaper model with nearly the same answers from an ONNX file.
 
 mod data;
-mod lines;
 #[cfg(feature = "train")]
 mod school;
 #[cfg(not(feature = "train"))]
@@ -11,7 +10,7 @@ pub mod traffic;
 mod watch;
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -22,7 +21,7 @@ use parm_parity_models::bundle::{Beside, Manifest, Meaning};
 use parm_parity_models::onnx::proto::DataLocation;
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{Limits, Model};
-use parm_parity_models::repository::{Repository, check_name};
+use parm_parity_models::repository::check_name;
 use parm_stand_ins::{
     Apart, Error, Frontier, Given, Grades, Place, School, Source, Wish, Workshop, check_size, grade, make,
     publish,
@@ -32,6 +31,7 @@ use serde::Serialize;
 use crate::Failure;
 use crate::cli::Output;
 use crate::cli::stand_in::{Answers, StandInSearch};
+use crate::models::Named;
 
 /// Most rows to refit weights on after pruning.
 const FITTED: usize = 2000;
@@ -117,7 +117,7 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
         signature: &signature,
         rows: &rows,
         beside: &original.beside,
-        command: &command_line(),
+        command: &crate::environment::command_line(),
     };
     report(flags, (&found, grades.as_ref()), &place).map_err(Failure::Run)
 }
@@ -223,20 +223,7 @@ impl Original {
         if !(flags.cost > 0.0 && flags.cost <= 1.0) {
             bail!("--cost is a share of the deployed model's time: give a number above 0 and up to 1");
         }
-        let file = Path::new(&flags.model);
-        let (name, path, bundle) = if file.is_file() {
-            let stem = file.file_stem().and_then(|stem| stem.to_str()).context("the file has no name")?;
-            (flags.name.as_deref().unwrap_or(stem).to_owned(), file.to_owned(), None)
-        } else {
-            ensure!(
-                file.extension().is_none_or(|ending| ending != "onnx"),
-                "there is no file {}: name an ONNX file, or a model of the repository",
-                file.display()
-            );
-            let model = Repository::open(&flags.models)?.model(&flags.model)?;
-            let (_, version) = model.latest().context("it has no version")?;
-            (flags.model.clone(), version.path.clone(), model.bundle)
-        };
+        let Named { name, path, bundle } = Named::find(&flags.model, flags.name.as_deref(), &flags.models)?;
         check_name(&name)?;
         let manifest = bundle.map(|path| Manifest::read(&path)).transpose()?;
         let outputs = manifest.map(|manifest| manifest.deployed.outputs).unwrap_or_default();
@@ -281,12 +268,6 @@ fn meanings(flags: &StandInSearch, original: &Original, graph: &Signature) -> Ve
         Given { output, meaning, source: Source::Texts }
     });
     given.chain(known).chain(pooled).collect()
-}
-
-/// Returns the command line that makes the stand-in again, for the bundle.
-fn command_line() -> String {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    format!("parm {}", arguments.join(" "))
 }
 
 #[cfg(test)]

@@ -9,9 +9,10 @@ use parm_training::fit::Surroundings;
 use parm_training::parity::{CodeRecord, Publication, publish_learned};
 
 use super::run::{count, device, files, recipe, text, threads};
-use super::{Deployed, command_line, progress, samples, tool};
+use super::{Deployed, progress, samples, tool};
 use crate::Failure;
 use crate::cli::train as flags;
+use crate::environment::command_line;
 
 /// Trains encoder and decoder and puts them into the repository.
 pub fn main(given: &flags::Code) -> Result<(), Failure> {

@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use parm_parity_models::onnx::{Limits, Model};
-use parm_parity_models::repository::Repository;
 use parm_training::data::{Limit, Samples, Source};
 
 use crate::Failure;
 use crate::cli::train::TrainCommand;
+use crate::models::Named;
 
 /// Runs the command. Flags and files that cannot be used end with status 64.
 pub fn main(command: &TrainCommand) -> Result<(), Failure> {
@@ -53,24 +53,10 @@ pub struct Deployed {
 impl Deployed {
     /// Finds the model by its name in the repository, or by its file.
     fn find(given: &str, name: Option<&str>, models: &Path) -> anyhow::Result<Self> {
-        let file = Path::new(given);
-        let (name, path) = if file.is_file() {
-            let stem = file.file_stem().and_then(|stem| stem.to_str()).context("the file has no name")?;
-            (name.unwrap_or(stem).to_owned(), file.to_owned())
-        } else {
-            let model = Repository::open(models)?.model(given)?;
-            let (_, version) = model.latest().context("it has no version")?;
-            (given.to_owned(), version.path.clone())
-        };
+        let Named { name, path, .. } = Named::find(given, name, models)?;
         let model = Model::open(&path, &Limits::default()).with_context(|| path.display().to_string())?;
         Ok(Self { name, path, model })
     }
-}
-
-/// Returns the command line that repeats the run, for the bundle.
-fn command_line() -> String {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    format!("parm {}", arguments.join(" "))
 }
 
 /// Returns the name and version of this program, for the bundle.

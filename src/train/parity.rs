@@ -10,9 +10,10 @@ use parm_training::parity::{CodeRecord, ParityRecipe, TrainedParities, examine, 
 
 use super::run::{count, files, recipe, text, threads};
 use super::taught::{Ends, Taught};
-use super::{command_line, progress, tool};
+use super::{progress, tool};
 use crate::Failure;
 use crate::cli::train as flags;
+use crate::environment::command_line;
 
 /// Trains the parity models of one code and puts them into the repository.
 pub fn main(given: &flags::Parity) -> Result<(), Failure> {

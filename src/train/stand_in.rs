@@ -9,11 +9,12 @@ use parm_training::fit::{Files, Surroundings};
 use parm_training::parity::{StandInRecord, publish_stand_in};
 use parm_training::stand_in::{StandInRecipe, Standing, TrainedStandIn, examine, train};
 
+use super::progress;
 use super::run::{files, recipe, text, threads};
 use super::taught::{Ends, Taught};
-use super::{command_line, progress};
 use crate::Failure;
 use crate::cli::train as flags;
+use crate::environment::command_line;
 
 /// Trains a stand-in and puts it into the repository.
 pub fn main(given: &flags::StandInTraining) -> Result<(), Failure> {

@@ -6,16 +6,14 @@ mod worth;
 
 pub use problem::read as recorded;
 
-use std::io::Write;
 use std::num::NonZeroUsize;
 use std::thread;
 
-use parm_tuner::{Plan, Report, Search};
+use parm_tuner::{Plan, Search};
 
-use crate::Failure;
-use crate::cli::Output;
 use crate::cli::tune::Tune;
 use crate::progress::Bar;
+use crate::{Failure, printer};
 
 /// Runs the command. Invalid input ends with status 64.
 pub fn main(flags: &Tune) -> Result<(), Failure> {
@@ -32,16 +30,7 @@ pub fn main(flags: &Tune) -> Result<(), Failure> {
     let report = search.run(&bar).map_err(|error| Failure::Run(error.into()))?;
     drop(bar);
     let written = files::write(&flags.out, &report).map_err(Failure::Run)?;
-    print(&report, flags.output).map_err(Failure::Run)?;
+    printer::show(&report, flags.output).map_err(Failure::Run)?;
     eprintln!("wrote {}", written.display());
-    Ok(())
-}
-
-fn print(report: &Report, output: Output) -> anyhow::Result<()> {
-    let mut out = crate::printer::stdout();
-    match output {
-        Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(report)?)?,
-        Output::Text => writeln!(out, "{report}")?,
-    }
     Ok(())
 }

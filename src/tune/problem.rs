@@ -16,7 +16,7 @@ use parm_workload::{Scenario, numbers};
 
 use super::worth;
 use crate::Failure;
-use crate::cli::tune::{Cluster, Required, Tune};
+use crate::cli::tune::{Cluster, Tune};
 use crate::progress::Bar;
 
 /// Builds the problem that the flags describe.
@@ -36,14 +36,12 @@ pub fn of(flags: &Tune) -> Result<Problem, Failure> {
         true => service(cluster, profile).map_err(configuration)?,
         false => measured(cluster).map_err(Failure::Run)?,
     };
-    let mut limits = Limits::default();
-    for required in &flags.require {
-        match *required {
-            Required::P999Ms(ms) => limits.p999_ms = Some(ms),
-            Required::Extra(share) => limits.extra = Some(share),
-            Required::Accuracy(share) => limits.accuracy = Some(share),
-        }
-    }
+    // Of several limits of one figure the last counts.
+    let limits = flags.require.iter().fold(Limits::default(), |all, one| Limits {
+        p999_ms: one.p999_ms.or(all.p999_ms),
+        extra: one.extra.or(all.extra),
+        accuracy: one.accuracy.or(all.accuracy),
+    });
     Ok(Problem {
         slo: Duration::try_from_secs_f64(flags.slo_ms / 1e3)
             .map_err(|_| configuration(anyhow!("--slo-ms {}: give milliseconds above 0", flags.slo_ms)))?,

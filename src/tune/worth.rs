@@ -2,7 +2,7 @@
 
 use parm_parity_models::bundle::Manifest;
 use parm_settings::Cost;
-use parm_tuner::{Coded, Quality, StandInFacts};
+use parm_tuner::{Quality, StandInFacts};
 
 use crate::cli::tune::Worth;
 
@@ -18,25 +18,20 @@ pub fn of(flags: &Worth, recorded: Option<Cost>) -> anyhow::Result<Quality> {
     };
     stand_in.cost = recorded.or(stand_in.cost);
     if let Some(given) = flags.stand_in {
-        stand_in.cost = given.share.map(Cost::linear).or(stand_in.cost);
-        stand_in.accuracy = Some(given.accuracy);
+        stand_in.cost = given.cost.or(stand_in.cost);
+        stand_in.accuracy = given.accuracy;
         anyhow::ensure!(
             stand_in.cost.is_some(),
-            "--stand-in {}: unknown cost: give SHARE=ACCURACY, or a recording made with the stand-in",
-            given.accuracy
+            "--stand-in: unknown cost: give SHARE=ACCURACY, or a recording made with the stand-in"
         );
     }
     quality.available = flags.available.unwrap_or(quality.available);
-    if let Some(backup) = flags.backup {
-        quality.backup = Some((backup.share, backup.accuracy));
-    }
+    quality.backup = flags.backup.or(quality.backup);
     for given in &flags.degraded {
         let known = quality.codes.iter_mut().find(|coded| (coded.k, coded.r) == (given.k, given.r));
         match known {
-            Some(coded) => coded.degraded = given.accuracy,
-            None => {
-                quality.codes.push(Coded { k: given.k, r: given.r, code: None, degraded: given.accuracy })
-            }
+            Some(coded) => coded.degraded = given.degraded,
+            None => quality.codes.push(*given),
         }
     }
     quality.stand_in = stand_in.worth(quality.available);

@@ -3,7 +3,7 @@
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 
-/** The timeout of a command: a demo takes a minute, a virtual environment can take several. */
+/** The timeout of a command: a virtual environment can take several. */
 const PATIENCE = 600_000;
 
 export class Terminal {

@@ -5,8 +5,8 @@
 use std::io;
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::{Request, header};
-use http_body_util::{BodyExt, Empty};
+use http::{Method, Request, header};
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -53,13 +53,26 @@ pub struct Lines {
 impl Inquiry<'_> {
     /// Sends the request, and waits for the head of the response. Must be called within a tokio runtime.
     pub async fn ask(&self, pipe: Box<dyn Pipe>) -> io::Result<Hearing> {
-        let mut request = Request::get(self.path).header(header::HOST, self.authority);
-        request = request.header(header::ACCEPT, "application/json");
+        self.send(Method::GET, None, pipe).await
+    }
+
+    /// The same with another method, and a body of JSON.
+    pub async fn send(
+        &self,
+        method: Method,
+        body: Option<Bytes>,
+        pipe: Box<dyn Pipe>,
+    ) -> io::Result<Hearing> {
+        let mut request = Request::builder().method(method).uri(self.path);
+        request = request.header(header::HOST, self.authority).header(header::ACCEPT, "application/json");
+        if body.is_some() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
         if let Some(token) = self.token {
             let value = token.header().map_err(|wrong| io::Error::new(io::ErrorKind::InvalidInput, wrong))?;
             request = request.header(header::AUTHORIZATION, value);
         }
-        let request = request.body(Empty::<Bytes>::new()).map_err(io::Error::other)?;
+        let request = request.body(Full::new(body.unwrap_or_default())).map_err(io::Error::other)?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(pipe)).await.map_err(io::Error::other)?;
         let driver = AbortOnDropHandle::new(tokio::spawn(async move {

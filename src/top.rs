@@ -1,30 +1,65 @@
-//! Formats the state of a frontend as a page of text.
+//! `parm top`: shows a running frontend in the terminal, from the event stream of the admin page.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write as _};
 
 use serde_json::Value;
 
-use super::models::{figures, table};
-use super::state::{State, list};
+use crate::Failure;
+use crate::admin::{Admin, block_on};
+use crate::cli::admin::Top;
+use crate::stream::{State, Stream, event, figures, list, table, text};
+
+/// Clears the terminal and moves the cursor to its top.
+const CLEAR: &str = "\x1b[2J\x1b[H";
+
+/// Runs the command.
+pub fn main(flags: &Top) -> Result<(), Failure> {
+    let admin = Admin::of(&flags.reach)?;
+    Ok(block_on(watch(&admin, flags))?)
+}
+
+async fn watch(admin: &Admin, flags: &Top) -> anyhow::Result<()> {
+    let mut stream = Stream::open(admin).await?;
+    let live = io::stdout().is_terminal() && !flags.once;
+    loop {
+        let is_open = tokio::select! {
+            next = stream.next() => next?,
+            _ = tokio::signal::ctrl_c() => return Ok(()),
+        };
+        anyhow::ensure!(is_open, "the frontend ended the stream: it may be shutting down: check its log");
+        let mut out = crate::printer::stdout();
+        writeln!(out, "{}{}", if live { CLEAR } else { "" }, page(&stream.state))?;
+        out.flush()?;
+        if flags.once {
+            return Ok(());
+        }
+    }
+}
 
 /// Number of instances that are shown, unhealthy and slow ones first.
 const INSTANCES: usize = 24;
 
+/// Number of events that are shown.
+const EVENTS: usize = 6;
+
 /// Formats the page.
-pub fn page(state: &State) -> String {
+fn page(state: &State) -> String {
     let mut page = String::new();
     let Some(frame) = state.frames.back() else { return page };
     // Writing to a string cannot fail.
     let _ = head(&mut page, state);
     let _ = write!(page, "\n{}", table(&figures(state)));
     let _ = instances(&mut page, state, frame);
-    let _ = events(&mut page, state);
+    let now_ms = state.now_ms().unwrap_or_default();
+    let events = state.events.iter().rev().take(EVENTS).map(|one| format!("\n{}", event(one, now_ms)));
+    page.extend(events);
     page
 }
 
 fn head(page: &mut String, state: &State) -> std::fmt::Result {
     let hello = &state.hello;
-    let at = state.frames.back().and_then(|frame| frame["at"].as_u64()).unwrap_or_default();
+    let at = state.now_ms().unwrap_or_default();
     let up = at.saturating_sub(hello["started_at"].as_u64().unwrap_or(at)) / 1000;
     let missed = if state.dropped > 0 { format!(", {} frames missed", state.dropped) } else { String::new() };
     writeln!(page, "parm {} up {up} s{missed}", text(&hello["version"]))
@@ -74,25 +109,6 @@ fn instances(page: &mut String, state: &State, frame: &Value) -> std::fmt::Resul
     Ok(())
 }
 
-fn events(page: &mut String, state: &State) -> std::fmt::Result {
-    let now = state.frames.back().and_then(|frame| frame["at"].as_u64()).unwrap_or_default();
-    if !state.events.is_empty() {
-        writeln!(page)?;
-    }
-    for event in state.events.iter().rev() {
-        let ago = now.saturating_sub(event["at"].as_u64().unwrap_or(now)) / 1000;
-        let of = event["instance"].as_u64().map(|number| format!(" instance {number}"));
-        let by = event["by"].as_str().map(|by| format!(", by {by}"));
-        let (kind, what) = (text(&event["kind"]), text(&event["text"]));
-        writeln!(page, "{ago:>5} s ago  {kind}{}: {what}{}", of.unwrap_or_default(), by.unwrap_or_default())?;
-    }
-    Ok(())
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -127,6 +143,6 @@ mod tests {
         let numbers: Vec<_> = page.lines().filter(|line| line.contains("http://")).collect();
         assert!(numbers[0].contains("ejected: slow") && numbers[0].contains("3.1x"), "{page}");
         assert!(numbers[1].contains("on n1"), "{page}");
-        assert!(page.contains("2 s ago  trouble instance 2: slow"), "{page}");
+        assert!(page.contains("2 s ago  trouble   instance 2: slow"), "{page}");
     }
 }

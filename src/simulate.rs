@@ -2,17 +2,17 @@
 
 use std::io::Write;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 
 use anyhow::Context;
 use parm_experiments::{Config, Experiment, POLICIES, StandInCost, line_of};
 use parm_workload::{PROFILES, SCENARIOS, Scenario};
 
-use crate::Failure;
-use crate::cli::{Output, Simulate};
+use crate::cli::Simulate;
+use crate::cli::experiment::Cases;
 use crate::progress::Bar;
-use crate::tune;
+use crate::{Failure, printer, tune};
 
 /// Runs the command. An invalid file or name ends with status 64.
 pub fn main(flags: &Simulate) -> Result<(), Failure> {
@@ -29,14 +29,16 @@ pub fn main(flags: &Simulate) -> Result<(), Failure> {
     let bar = Bar::new(experiment.queries(), "queries");
     let report = experiment.run(threads, &bar).map_err(|error| Failure::Run(error.into()))?;
     drop(bar);
-    print(&report, flags.output).map_err(Failure::Run)
+    printer::show(&report, flags.output).map_err(Failure::Run)
 }
 
 /// Reads an experiment file and the files that it names. Returns its text as well.
 pub fn read(path: &Path) -> anyhow::Result<(Config, String)> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut config = Config::parse(&text).map_err(|error| placed(error, path, &text))?;
-    config.read_files(&folder_of(path)).map_err(|error| placed(error, path, &text))?;
+    // The files that it names are relative to its folder.
+    let folder = path.parent().unwrap_or(Path::new(""));
+    config.read_files(folder).map_err(|error| placed(error, path, &text))?;
     Ok((config, text))
 }
 
@@ -57,6 +59,14 @@ fn config(flags: &Simulate) -> anyhow::Result<(Config, String)> {
     if let Some(path) = &flags.recording {
         recorded(&mut config, path, flags.model.as_deref())?;
     }
+    config.instances = flags.instances.unwrap_or(config.instances);
+    config.deployed = flags.deployed.unwrap_or(config.deployed);
+    apply(&flags.cases, &mut config)?;
+    Ok((config, text))
+}
+
+/// Applies the flags about policies, scenarios and loads.
+pub fn apply(flags: &Cases, config: &mut Config) -> anyhow::Result<()> {
     replace(&mut config.policies, &flags.policy);
     replace(&mut config.scenarios, &scenarios(&flags.scenario, &flags.profile)?);
     if !flags.load.is_empty() {
@@ -69,10 +79,8 @@ fn config(flags: &Simulate) -> anyhow::Result<(Config, String)> {
         config.warm_up = config.warm_up.min(queries.get() / 10);
     }
     config.repeats = flags.repeats.unwrap_or(config.repeats);
-    config.instances = flags.instances.unwrap_or(config.instances);
-    config.deployed = flags.deployed.unwrap_or(config.deployed);
     config.seed = flags.seed.unwrap_or(config.seed);
-    Ok((config, text))
+    Ok(())
 }
 
 /// Adds the scenario `recorded` with the arrivals, service times and faults of a recording, at its rate. A stand-in has the
@@ -93,13 +101,8 @@ fn recorded(config: &mut Config, path: &Path, model: Option<&str>) -> anyhow::Re
     Ok(())
 }
 
-/// Returns the folder of a file, to which the files that it names are relative.
-pub fn folder_of(path: &Path) -> PathBuf {
-    path.parent().map(Path::to_owned).unwrap_or_default()
-}
-
 /// Returns the scenarios and the profiles of the flags: profiles are scenarios too.
-pub fn scenarios(scenarios: &[String], profiles: &[String]) -> anyhow::Result<Vec<String>> {
+fn scenarios(scenarios: &[String], profiles: &[String]) -> anyhow::Result<Vec<String>> {
     let built_in = |part: &str| PROFILES.iter().any(|(name, _)| *name == part.trim());
     if let Some(unknown) = profiles.iter().find(|name| !name.split('+').any(built_in)) {
         let known = PROFILES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
@@ -108,28 +111,19 @@ pub fn scenarios(scenarios: &[String], profiles: &[String]) -> anyhow::Result<Ve
     Ok([scenarios, profiles].concat())
 }
 
-pub fn replace<T: Clone>(values: &mut Vec<T>, given: &[T]) {
+fn replace<T: Clone>(values: &mut Vec<T>, given: &[T]) {
     if !given.is_empty() {
         *values = given.to_vec();
     }
 }
 
 fn list() -> anyhow::Result<()> {
-    let mut out = crate::printer::stdout();
+    let mut out = printer::stdout();
     for (what, all) in [("policies", POLICIES), ("scenarios", SCENARIOS), ("profiles", PROFILES)] {
         writeln!(out, "{what}:")?;
         for (name, meaning) in all {
             writeln!(out, "  {name:<22} {meaning}")?;
         }
-    }
-    Ok(())
-}
-
-pub fn print(report: &parm_experiments::Report, output: Output) -> anyhow::Result<()> {
-    let mut out = crate::printer::stdout();
-    match output {
-        Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(report)?)?,
-        Output::Text => writeln!(out, "{report}")?,
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use hyper::Method;
 use parm_protocol::StableCode;
 use serde_json::Value;
 
@@ -9,7 +10,7 @@ use super::requests::{Recent, SECONDS};
 use super::{Finding, Verdict};
 use crate::admin::{Admin, Rejection};
 use crate::cli::doctor::Doctor;
-use crate::top::{State, list};
+use crate::stream::{State, Stream, list, text};
 
 /// Largest difference of clocks in seconds; beyond it, ages and times on the page are wrong.
 const CLOCKS_S: u64 = 5;
@@ -19,8 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(2 * SECONDS);
 
 pub(super) async fn look(flags: &Doctor) -> anyhow::Result<Vec<Finding>> {
     let admin = Admin::at(flags.what(), flags.key.clone(), &flags.identity)?;
-    let mut lines = match admin.lines("/admin/v1/stream").await {
-        Ok(lines) => lines,
+    let mut stream = match Stream::open(&admin).await {
+        Ok(stream) => stream,
         Err(error) => {
             let what = format!("admin API: {error:#}");
             let remedy = match error.downcast_ref::<Rejection>().map(|rejection| rejection.status.as_u16()) {
@@ -33,17 +34,10 @@ pub(super) async fn look(flags: &Doctor) -> anyhow::Result<Vec<Finding>> {
             return Ok(vec![Finding::fails(what, remedy)]);
         }
     };
-    let mut state = State::default();
-    let (mut read, mut skew) = (0, None);
+    let mut read = 0;
     let reading = async {
-        while read < SECONDS {
-            let Some(lines) = lines.next().await? else { break };
-            for line in &lines {
-                read += u64::from(state.take(line));
-            }
-            if !state.hello.is_null() {
-                skew.get_or_insert_with(now_ms);
-            }
+        while read < SECONDS && stream.next().await? {
+            read += 1;
         }
         anyhow::Ok(())
     };
@@ -51,6 +45,7 @@ pub(super) async fn look(flags: &Doctor) -> anyhow::Result<Vec<Finding>> {
         Ok(end) => end.map(|()| false)?,
         Err(_) => true,
     };
+    let state = stream.state;
     Ok(match (read, is_late) {
         (0, true) => vec![Finding::fails(
             format!("the frontend sent no reading within {PATIENCE:?}"),
@@ -60,18 +55,15 @@ pub(super) async fn look(flags: &Doctor) -> anyhow::Result<Vec<Finding>> {
             vec![Finding::fails("the frontend ended the stream", "it may be shutting down: check its log")]
         }
         _ => {
-            let mut found = findings(&state, skew.unwrap_or_else(now_ms));
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let mut found = findings(&state, now.as_millis() as u64);
             // A key that may read the stream may read these too.
-            if let Ok(settings) = admin.call("GET", "/admin/v1/settings", None).await {
+            if let Ok(settings) = admin.call(Method::GET, "/admin/v1/settings", None).await {
                 found.extend(unserved(&state, &settings));
             }
             found
         }
     })
-}
-
-fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
 fn findings(state: &State, now_ms: u64) -> Vec<Finding> {
@@ -86,7 +78,7 @@ fn findings(state: &State, now_ms: u64) -> Vec<Finding> {
 }
 
 fn clock(state: &State, now_ms: u64) -> Finding {
-    let apart = state.hello["at"].as_u64().unwrap_or(now_ms).abs_diff(now_ms) / 1000;
+    let apart = state.now_ms().unwrap_or(now_ms).abs_diff(now_ms) / 1000;
     match apart {
         0..=CLOCKS_S => Finding::well("clock: equal to this machine's"),
         apart => Finding::worth(
@@ -412,9 +404,235 @@ fn anonymous(text: &str, authority: &str, number: u64) -> String {
     if authority.is_empty() { text } else { text.replace(authority, "") }
 }
 
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
 #[cfg(test)]
-mod tests;
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::doctor::told;
+
+    const REASONS: [Option<&str>; 8] = [
+        None,
+        Some("slow"),
+        Some("silent"),
+        Some("failing"),
+        Some("unreachable"),
+        Some("flapping"),
+        Some("wrong"),
+        Some("order"),
+    ];
+
+    /// The findings about these models and instances, each with its part of the latest frame. Rows of instances have number, state,
+    /// reason, slowness and age of the oldest job.
+    fn said([models, instances]: [Value; 2], [own, rows]: [Value; 2]) -> String {
+        let mut state = State::default();
+        for line in [
+            json!({"hello": {"version": "0.1.0", "reasons": REASONS,
+                "columns": ["number", "state", "reason", "slowness", "oldest_ms"],
+                "states": ["connecting", "ready", "draining", "ejected", "refused"],
+                "rejections": ["queue_full", "overload", "no_instance", "bad_query", "deadline", "failed"]}}),
+            json!({"models": models}),
+            json!({"instances": instances}),
+            json!({"frame": {"at": 100_000, "models": own, "instances": rows}}),
+        ] {
+            state.take(&line);
+        }
+        told(&findings(&state, 160_000))
+    }
+
+    /// The findings about models without instances.
+    fn of_models(models: Value, own: Value) -> String {
+        said([models, json!([])], [own, json!([])])
+    }
+
+    #[test]
+    fn outage_is_told_in_one_line_for_all_instances() {
+        let refused = |number: u64| {
+            json!({"number": number, "address": format!("http://w:{number}"), "models": [],
+                "problem": format!("w:{number}: connection refused")})
+        };
+        let model = json!([{"m": 0, "name": "a", "policy": "hedge", "in_force": "hedge",
+            "failing": "no instance can serve it", "failing_reason": "unavailable"}]);
+        let rows = json!([[1, 0, 0, null], [2, 0, 0, null], [3, 0, 0, null]]);
+        let own = json!([{"m": 0, "queue": [0, 0, 0, 0, 0, 0]}]);
+        let said = said([model, json!([refused(1), refused(2), refused(3)])], [own, rows]);
+        assert_eq!(said.matches("FAIL").count(), 2, "{said}");
+        assert!(said.contains("FAIL model a: no instance is available"), "{said}");
+        assert!(said.contains("FAIL instance 1 (http://w:1) is not connected"), "{said}");
+        assert!(said.contains("[PARM-0020]; the same: 2, 3\n"), "{said}");
+    }
+
+    #[test]
+    fn faults_of_keys_and_certificates_are_reported_with_codes() {
+        let said = |faults: Value| {
+            let mut state = State::default();
+            state.take(&json!({"hello": {"version": "0.1.0", "faults": faults}}));
+            told(&findings(&state, 0))
+        };
+        let fault = |code: &str, fails: bool| json!({"code": code, "text": "it is bad", "fails": fails});
+        let all =
+            said(json!([fault("PARM-0010", true), fault("PARM-0011", true), fault("PARM-0012", false)]));
+        for line in [
+            "FAIL files: it is bad [PARM-0010]\n       correct the file",
+            "FAIL files: it is bad [PARM-0011]\n       replace certificate and key together",
+            "note files: it is bad [PARM-0012]\n       issue a new certificate",
+        ] {
+            assert!(all.contains(line), "{line:?} is missing in\n{all}");
+        }
+        assert!(said(json!([])).contains("ok   keys and TLS files: no faults\n"));
+        let older = said(Value::Null);
+        assert!(!older.contains("files"), "{older}");
+    }
+
+    #[test]
+    fn advice_fits_the_policy() {
+        for (policy, all, advice) in [
+            ("parm", 2, "policy parm keeps instances for its redundant jobs: set policy parm+"),
+            ("hedge", 2, "see the instances below"),
+            ("parm", 1, "redundancy needs a second one: add a worker"),
+        ] {
+            let own = |number: u64| json!({"number": number, "address": "http://w:1", "models": [0]});
+            let instances = json!((1..=all).map(own).collect::<Vec<_>>());
+            let model = json!([{"m": 0, "name": "a", "policy": policy, "in_force": policy}]);
+            let said = said([model, instances], [json!([{"m": 0, "queue": [0, 0, 0, 1, 1, 1]}]), json!([])]);
+            assert!(said.contains(advice), "{policy} {all}: {said}");
+        }
+        for (policy, advice) in [
+            ("parm", "make a bundle with parm train, or configure"),
+            ("parm+", "make a bundle with parm train, or configure"),
+            ("stand-in", "make a stand-in with parm stand-in, or configure"),
+            ("approximate-backup", "correct backup_model"),
+        ] {
+            let model =
+                json!([{"m": 0, "name": "a", "policy": policy, "in_force": "hedge", "problem": "no"}]);
+            let said = of_models(model, json!([{"m": 0, "queue": [0, 0, 0, 2, 2, 2]}]));
+            assert!(said.contains(advice), "{policy}: {said}");
+        }
+    }
+
+    #[test]
+    fn note_of_several_models_is_reported_once() {
+        let model =
+            |m: u64| json!({"m": m, "name": format!("route-{m}"), "policy": "hedge", "in_force": "hedge"});
+        let models = json!((0..14).map(model).collect::<Vec<_>>());
+        let own = (0..14).map(|m| json!({"m": m, "queue": [0, 0, 0, 1, 1, 1]})).collect::<Vec<_>>();
+        let instance = json!([{"number": 1, "address": "http://w:1", "models": (0..14).collect::<Vec<_>>()}]);
+        let said = said([models, instance], [json!(own), json!([])]);
+        assert_eq!(said.matches("redundancy needs a second one").count(), 1, "{said}");
+        assert!(said.contains("note model route-0: one instance; the same: route-1, route-2, "), "{said}");
+        assert!(said.contains(", route-13\n"), "{said}");
+    }
+
+    #[test]
+    fn stand_in_that_no_instance_serves_fails() {
+        let said = |other: &str| {
+            let models = json!([
+                {"m": 0, "name": "a", "policy": "stand-in", "in_force": "stand-in", "stand_in": "small"},
+                {"m": 1, "name": other, "in_force": "hedge"}]);
+            of_models(models, json!([{"m": 0, "queue": [0, 0, 0, 2, 2, 2]}]))
+        };
+        assert!(said("other").contains("FAIL model a: no instance serves its stand-in 'small'"));
+        assert!(!said("small").contains("its stand-in"), "{}", said("small"));
+    }
+
+    #[test]
+    fn past_failure_is_a_note_while_requests_are_answered() {
+        let said = |rejections: [u64; 6]| {
+            let model = json!([{"m": 0, "name": "a", "policy": "none", "in_force": "none",
+                "failing": "it ran out", "failing_reason": "internal"}]);
+            let own = json!([{"m": 0, "queue": [0, 0, 0, 1, 1, 1], "latency": [[100, 50]],
+                "rejections": rejections}]);
+            of_models(model, own)
+        };
+        let past = said([0; 6]);
+        assert!(past.contains("note model a: requests failed some seconds ago: it ran out"), "{past}");
+        let now = said([0, 0, 0, 0, 0, 9]);
+        assert!(now.contains("FAIL model a: requests fail: it ran out"), "{now}");
+    }
+
+    #[test]
+    fn advice_for_embedded_instances_does_not_say_restart() {
+        let instances =
+            json!([{"number": 1, "address": "embedded:1"}, {"number": 2, "address": "embedded:2"}]);
+        let said = said([json!([]), instances], [json!([]), json!([[1, 1, 1, 3.1], [2, 3, 1, 3.1]])]);
+        assert!(said.contains("instance 1 (embedded:1) takes 3.1 times as long as usual"), "{said}");
+        assert!(said.contains("instance 2 (embedded:2) is ejected"), "{said}");
+        assert_eq!(said.matches("frontend's machine").count(), 2, "{said}");
+        assert!(!said.contains("restart"), "it is a thread of the frontend: {said}");
+    }
+
+    #[test]
+    fn each_fault_is_reported_with_its_remedy() {
+        let models = json!([
+            {"m": 0, "name": "a", "policy": "parm+", "in_force": "hedge", "problem": "no bundle"},
+            {"m": 1, "name": "b", "policy": "hedge", "in_force": "hedge", "problem": null,
+             "failing": "every attempt failed: it ran out", "failing_reason": "internal"},
+            {"m": 2, "name": "d", "version": "1", "policy": "none", "in_force": "none", "problem": null,
+             "failing": "no instance can serve it", "failing_reason": "unavailable"},
+            {"m": 3, "name": "d", "version": "2", "policy": "none", "in_force": "none", "problem": null,
+             "failing": "every attempt failed: the key is unknown", "failing_reason": "unavailable"}]);
+        let instances = json!([
+            {"number": 1, "address": "http://w:1", "node": "n",
+             "absent": [["c", "cannot load it"], ["e", "no operator: engine 'ort' may run it"]]},
+            {"number": 2, "address": "http://w:2", "node": "n"},
+            {"number": 3, "address": "http://w:3", "node": "n", "problem": "refused"},
+            {"number": 4, "address": "http://w:4", "node": "n", "problem": "a key is required"},
+            {"number": 5, "address": "http://w:5", "node": "n"},
+            {"number": 6, "address": "http://w:6", "node": "n", "problem": "out of memory"}]);
+        let own = json!([{"m": 0, "queue": [0, 0, 0, 2, 2, 2], "withheld": true},
+            {"m": 1, "queue": [0, 0, 0, 0, 2, 0]}]);
+        let rows = json!([
+            [1, 1, 0, 1.0, null],
+            [2, 1, 1, 3.1, null],
+            [3, 0, 0, null, null],
+            [4, 0, 0, null, null],
+            [5, 1, 2, 1.0, 2340],
+            [6, 3, 3, 1.0, null]
+        ]);
+        let said = said([models, instances], [own, rows]);
+        for line in [
+            "ok   admin API: parm 0.1.0 answers\n",
+            "note clock: 60 s different from this machine's\n       synchronize both with NTP",
+            "ok   model a: 2 instances, policy hedge\n",
+            "note model a: policy parm+ is configured, but hedge runs: no bundle\n       make a bundle",
+            "FAIL model a: its stand-in's answers are withheld",
+            "FAIL model b: requests fail: every attempt failed: it ran out\n       try the model with another engine",
+            "FAIL model d/2: requests fail: every attempt failed: the key is unknown\n       set frontend.client.token",
+            "FAIL model c: not loaded on 1 instances: cannot load it\n       correct its file",
+            "FAIL model e: not loaded on 1 instances: no operator: engine 'ort' may run it\n       install ONNX Runtime",
+            "FAIL model b: no instance is available\n       see the instances",
+            "ok   instances: 1 of 6 are healthy\n",
+            "FAIL instance 4 (http://w:4) is not connected: a key is required [PARM-0020]\n       set frontend.client.token",
+            "FAIL instance 2 (http://w:2) takes 3.1 times as long as usual\n       restart it",
+            "FAIL instance 5 (http://w:5) holds a job for 2.3 s and answers nothing\n       restart it",
+            "FAIL instance 6 (http://w:6) is ejected (outlier ejection): failing: out of memory [PARM-0022]\n       it returns once it answers",
+            "FAIL instance 3 (http://w:3) is not connected: refused [PARM-0020]\n       start it",
+            "note nodes: all instances run on n\n       one slow node",
+        ] {
+            assert!(said.contains(line), "{line:?} is missing in\n{said}");
+        }
+    }
+
+    #[test]
+    fn settings_of_an_unserved_model_are_noted() {
+        let mut state = State::default();
+        state.take(&json!({"models": [{"m": 0, "name": "big"}]}));
+        let said = told(&unserved(&state, &json!({"models": {"big": {}, "bgi": {}}})));
+        assert!(said.starts_with("note frontend.models: no instance serves a model 'bgi' now\n"), "{said}");
+        assert!(!said.contains("'big'") && unserved(&state, &json!({})).is_empty(), "{said}");
+    }
+
+    #[test]
+    fn failing_upstream_servers_are_not_advised_another_engine() {
+        let model = json!([{"m": 0, "name": "other", "policy": "once", "in_force": "once",
+            "failing": "it answered 500 Internal Server Error", "failing_reason": "internal"}]);
+        let instances = json!([{"number": 1, "address": "http://s:1", "models": [0], "node": "c"},
+            {"number": 2, "address": "http://s:2", "models": [0]}]);
+        let own = json!([{"m": 0, "queue": [0, 0, 0, 2, 2, 2], "latency": [[100, 50]],
+            "rejections": [0, 0, 0, 0, 0, 9]}]);
+        let said = said([model, instances], [own, json!([[1, 1, 0, 1.0], [2, 1, 0, 1.0]])]);
+        assert!(said.contains("parm_instance_failures_total"), "{said}");
+        assert!(!said.contains("another engine") && !said.contains("see the instances below"), "{said}");
+        assert!(!said.contains("note nodes"), "the node of one is unknown: {said}");
+    }
+}
