@@ -24,7 +24,7 @@ mod workshop;
 
 pub use error::Error;
 pub use graph::Work;
-pub use measure::{Comparison, Difference, Gap, Given, Meanings, Meant, Share, Source, Sureness};
+pub use measure::{Comparison, Difference, Given, Meanings, Meant, Share, Source, Sureness};
 pub use publish::{Place, publish};
 pub use rows::Rows;
 pub use search::{

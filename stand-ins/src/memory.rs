@@ -47,10 +47,11 @@ pub(crate) struct Need {
     pub(crate) live: u64,
     /// All values of a run.
     pub(crate) values: u64,
-    /// The answers.
     pub(crate) answers: u64,
     /// Whether a run may have several rows.
     pub(crate) is_batched: bool,
+    /// The bytes of the deployed model's file.
+    pub(crate) file: u64,
 }
 
 impl Need {
@@ -63,7 +64,7 @@ impl Need {
         let bytes = |name: &str| bytes(name, look, types);
         let answers = draft.graph().output.iter().map(|output| bytes(&output.name)).sum();
         let values = draft.nodes.iter().flat_map(|node| &node.output).map(|name| bytes(name)).sum();
-        Self { live: live(draft, bytes), values, answers, is_batched }
+        Self { live: live(draft, bytes), values, answers, is_batched, file: 0 }
     }
 
     /// The rows of a step of teaching; 0 if one row needs too much.
@@ -77,34 +78,34 @@ impl Need {
     }
 
     /// The numbers of rows in a run that costs are measured for: at least one.
-    pub(crate) fn measured(&self, file: u64) -> &'static [usize] {
-        let fits = |rows: usize| self.loaded(file, 1) + self.loaded(file, rows) <= TURNS;
+    pub(crate) fn measured(&self) -> &'static [usize] {
+        let fits = |rows: usize| self.loaded(self.file, 1) + self.loaded(self.file, rows) <= TURNS;
         let count = MEASURED_ROWS.iter().take_while(|rows| fits(**rows)).count();
         &MEASURED_ROWS[..count.max(1)]
     }
 
     /// How many candidates, of files of at most this size, are loaded with the deployed model at the same time.
-    pub(crate) fn together(&self, deployed: u64, largest: u64) -> usize {
-        let rows = self.measured(deployed).last().copied().unwrap_or(1);
-        fitting(TURNS.saturating_sub(self.loaded(deployed, 1)), self.loaded(largest, rows)).max(1)
+    pub(crate) fn together(&self, largest: u64) -> usize {
+        let rows = self.measured().last().copied().unwrap_or(1);
+        fitting(TURNS.saturating_sub(self.loaded(self.file, 1)), self.loaded(largest, rows)).max(1)
     }
 
     /// About how much a search needs, if its rows have these bytes, and those to teach with the others.
-    pub(crate) fn estimate(&self, (rows, lessons): (u64, Option<u64>), file: u64, judged: usize) -> u64 {
+    pub(crate) fn estimate(&self, (rows, lessons): (u64, Option<u64>), judged: usize) -> u64 {
         let run = |most: u64, times: u64| {
             let rows =
                 (fitting(RUN, times * self.live) as u64).clamp(1, if self.is_batched { most } else { 1 });
-            rows * times * self.live + WEIGHTS * file
+            rows * times * self.live + WEIGHTS * self.file
         };
-        let largest = self.measured(file).last().copied().unwrap_or(1);
+        let largest = self.loaded(self.file, self.measured().last().copied().unwrap_or(1));
         // Several candidates take turns if they fit.
-        let turns = self.loaded(file, 1) + self.loaded(file, largest);
-        let turns = turns.max((self.loaded(file, 1) + 20 * self.loaded(file, largest)).min(TURNS));
+        let turns = self.loaded(self.file, 1) + largest;
+        let turns = turns.max((self.loaded(self.file, 1) + 20 * largest).min(TURNS));
         let runs = [run(8, ARENA), run(3, UNFUSED), run(4, COMPARED)].into_iter().fold(turns, u64::max);
         // The file itself and its constants.
-        let own = REST + rows + 2 * file + 4 * judged as u64 * self.answers + runs;
+        let own = REST + rows + 2 * self.file + 4 * judged as u64 * self.answers + runs;
         // Each row to teach with is copied.
-        own.max(lessons.map_or(0, |lessons| rows + REST + 2 * lessons + TRAINED * file + STEP))
+        own.max(lessons.map_or(0, |lessons| rows + REST + 2 * lessons + TRAINED * self.file + STEP))
     }
 
     /// A model's memory after runs of so many rows.
@@ -119,21 +120,14 @@ pub(crate) fn fitting(room: u64, each: u64) -> usize {
     usize::try_from(room / each.max(1)).unwrap_or(usize::MAX)
 }
 
-/// A size in words.
 pub(crate) fn in_words(bytes: u64) -> String {
     format!("{:.1} GB", bytes as f64 / 1e9)
 }
 
-/// The bytes of a value.
 pub(crate) fn bytes(name: &str, look: &Look, types: &HashMap<String, DataType>) -> u64 {
-    let each = match types.get(name) {
-        Some(DataType::Double | DataType::Int64 | DataType::Uint64) => 8,
-        Some(DataType::Float16 | DataType::Bfloat16 | DataType::Int16 | DataType::Uint16) => 2,
-        Some(DataType::Bool | DataType::Int8 | DataType::Uint8) => 1,
-        _ => 4,
-    };
-    let count = look.get(name).map_or(0, |dims| dims.iter().map(|&size| size as u64).product());
-    each * count
+    let bits = types.get(name).and_then(|datatype| datatype.bits()).unwrap_or(32) as u64;
+    let count: u64 = look.get(name).map_or(0, |dims| dims.iter().map(|&size| size as u64).product());
+    count * bits / 8
 }
 
 /// The most bytes that values of a run need at a time, if each is freed behind its last reader. An operator that changes
@@ -192,22 +186,22 @@ mod tests {
 
     #[test]
     fn large_rows_are_measured_alone_and_in_smaller_runs() {
-        let need = |live, answers| Need { live, values: 4 * live, answers, is_batched: true };
+        let need = |live, answers| Need { live, values: 4 * live, answers, is_batched: true, file: 1 << 20 };
         let small = need(1 << 10, 40);
-        assert_eq!((small.measured(1 << 20), small.judged(2_000)), (&MEASURED_ROWS[..], 2_000));
-        assert!(small.together(1 << 20, 1 << 20) >= 20, "all take turns");
+        assert_eq!((small.measured(), small.judged(2_000)), (&MEASURED_ROWS[..], 2_000));
+        assert!(small.together(1 << 20) >= 20, "all take turns");
         let large = need(110 << 20, 1 << 20);
-        assert_eq!((large.measured(1 << 20), large.judged(2_000)), (&MEASURED_ROWS[..3], 64));
-        assert_eq!(large.together(1 << 20, 1 << 20), 1);
+        assert_eq!((large.measured(), large.judged(2_000)), (&MEASURED_ROWS[..3], 64));
+        assert_eq!(large.together(1 << 20), 1);
         assert_eq!((large.taught(), need(1 << 30, 4).taught()), (0, 0), "not even one row in a step");
         assert_eq!(need(10 << 20, 4).taught(), 4);
         let huge = need(4 << 30, 1 << 40);
-        assert_eq!((huge.measured(0), huge.judged(2_000)), (&MEASURED_ROWS[..1], MEASURED_ROWS[3]));
+        assert_eq!((huge.measured(), huge.judged(2_000)), (&MEASURED_ROWS[..1], MEASURED_ROWS[3]));
         let alone = Need { is_batched: false, ..large };
-        assert_eq!(alone.measured(1 << 20), MEASURED_ROWS, "each row runs alone");
+        assert_eq!(alone.measured(), MEASURED_ROWS, "each row runs alone");
         // 260 rows of 9 s of sound.
-        let sound = Need { live: 111 << 20, values: 900 << 20, answers: 12, is_batched: true };
-        let bytes = sound.estimate((260 * 144_160 * 4, None), 1 << 20, 2_000);
+        let sound = Need { values: 900 << 20, ..need(111 << 20, 12) };
+        let bytes = sound.estimate((260 * 144_160 * 4, None), 2_000);
         assert!((1 << 30..2_000_000_000).contains(&bytes), "{bytes}");
     }
 }

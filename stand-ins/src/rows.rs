@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use half::{bf16, f16};
+use half::f16;
 use parm_backend::engine::{Declared, Signature};
 use parm_protocol::{DataType, Shape, Tensor};
 
@@ -242,22 +242,14 @@ fn fitted(input: &Declared, array: &Tensor) -> Result<Tensor, Error> {
 
 /// Refuses NaN and infinity: the deployed model's answer to them is an accident.
 fn finite(input: &Declared, tensor: Tensor) -> Result<Tensor, Error> {
-    let two = || tensor.data().as_chunks::<2>().0.iter().copied();
-    let wrong = match tensor.datatype() {
-        DataType::Fp32 | DataType::Fp64 => {
-            parm_arrays::numbers(&tensor).and_then(|mut all| all.position(|number| !number.is_finite()))
-        }
-        DataType::Fp16 => two().position(|bytes| !f16::from_le_bytes(bytes).is_finite()),
-        DataType::Bf16 => two().position(|bytes| !bf16::from_le_bytes(bytes).is_finite()),
-        _ => None,
-    };
-    match wrong {
-        Some(at) => {
-            let row = at / (tensor.len() / tensor.rows().max(1)).max(1);
-            Err(Error::NotFiniteInput { input: input.name.clone(), row })
-        }
-        None => Ok(tensor),
+    let is_float =
+        matches!(tensor.datatype(), DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64);
+    let numbers = parm_arrays::numbers(&tensor).filter(|_| is_float);
+    if let Some(at) = numbers.and_then(|mut all| all.position(|number| !number.is_finite())) {
+        let row = at / (tensor.len() / tensor.rows().max(1)).max(1);
+        return Err(Error::NotFiniteInput { input: input.name.clone(), row });
     }
+    Ok(tensor)
 }
 
 /// The axes of an input, except that of the rows, that have no declared size.

@@ -8,7 +8,6 @@ use parm_protocol::Tensor;
 
 use crate::{Candidate, Comparison, Meanings, Progress, Rows, Setting, Share, Stored, Work, Workshop};
 
-/// A workshop in a temporary folder.
 pub(crate) struct Stage {
     pub(crate) workshop: Workshop,
     _folder: tempfile::TempDir,
@@ -52,7 +51,6 @@ pub(crate) fn operators(draft: &Draft) -> Vec<String> {
     operators
 }
 
-/// A candidate with a name, a cost and an agreement.
 pub(crate) fn candidate(name: &str, cost: f64, agreement: f64) -> Candidate {
     Candidate {
         name: name.into(),

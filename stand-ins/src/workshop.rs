@@ -49,7 +49,6 @@ pub struct Workshop {
     folder: PathBuf,
     /// Bytes that a row of the deployed model needs in a run.
     live: Cell<u64>,
-    /// The number of stored files.
     stored: Cell<usize>,
 }
 
@@ -72,7 +71,6 @@ impl Drop for File {
 }
 
 impl Stored {
-    /// Its size.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.bytes
     }
@@ -119,7 +117,6 @@ impl Workshop {
         &self.name
     }
 
-    /// The clock for run times.
     pub(crate) fn clock(&self) -> Clock {
         let is_own_thread = self.config.threads.get() == 1 && self.config.device == "cpu";
         if is_own_thread { Clock::Processor } else { Clock::Wall(Instant::now()) }
@@ -145,7 +142,6 @@ impl Workshop {
         Ok(Stored(Arc::new(File { path, bytes: model.len() as u64 })))
     }
 
-    /// Loads a stored model.
     pub(crate) fn load_stored(&self, stored: &Stored) -> Result<Runner, Error> {
         self.open(&stored.0.path)
     }

@@ -6,29 +6,15 @@
 //! against it before they are served.
 
 mod calibration;
-mod class_scores;
 mod curve;
-mod deployed;
 mod manifest;
 mod meaning;
-mod measured;
-mod numbers;
-mod parity;
-mod problem;
-mod publish;
-mod signature;
-mod stand_in;
 mod verify;
 
-pub use calibration::{Calibration, expected_error};
-pub use class_scores::{Case, ClassScores, floats};
-pub use deployed::{Deployed, Input, Output, Preprocessing, Range};
-pub use manifest::{FORMAT, Manifest};
+pub use calibration::{Calibration, Case, ClassScores, expected_error, floats};
+pub use manifest::{
+    Accuracy, Beside, Deployed, FORMAT, Input, Learned, Manifest, MeasuredCost, ModelFile, Output, Parity,
+    Preprocessing, Range, Scores, StandIn, StandInAccuracy, Start, Training, put_model,
+};
 pub use meaning::{Meaning, TOLERANCE, best, cosine, distance};
-pub use measured::{Accuracy, Scores, Start, Training};
-pub use parity::{Learned, ModelFile, Parity};
-pub use problem::Problem;
-pub use publish::{Beside, put_model};
-pub use signature::Signature;
-pub use stand_in::{MeasuredCost, StandIn, StandInAccuracy, misfit, misplaced};
-pub use verify::{ParityReport, Report, StandInReport, fits, verify};
+pub use verify::{ParityReport, Problem, Report, Signature, StandInReport, fits, misfit, misplaced, verify};

@@ -1,16 +1,127 @@
-//! Checks the files of a bundle against its manifest.
+//! Checks the files of a bundle against its manifest: what a model reads and answers, and the problems found.
 
 use std::fmt;
 
 use parm_encoder::{Code, Element, Input as CodedInput};
-use parm_protocol::{DataType, TensorMetadata};
+use parm_protocol::{DataType, ModelMetadata, TensorMetadata};
 use serde::Serialize;
 
-use super::signature::{agree, row_size};
-use super::{Manifest, ModelFile, Parity, Problem, Signature, StandIn, misfit};
-use crate::onnx::{Limits, Model};
+use super::{Deployed, Manifest, ModelFile, Parity, StandIn};
+use crate::Error;
+use crate::onnx::{Finding, Inspection, Limits, Model, Value};
 use crate::repository::{Format, Repository, Version};
-use crate::{Error, onnx};
+
+/// A mismatch between a bundle and its files. Messages contain the remedy.
+#[derive(Clone, Debug, PartialEq, Serialize, thiserror::Error)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[allow(missing_docs)] // the messages explain the fields
+pub enum Problem {
+    #[error("{message}: put the model into the repository or train it again")]
+    Missing { message: String },
+    #[error("model '{model}' has no version {version}: available are {available:?}")]
+    MissingVersion { model: String, version: u64, available: Vec<u64> },
+    #[error(
+        "model '{model}' version {version} is not the bundled file (sha256 {actual}, the manifest has {expected}): \
+         restore the file or train the parity models for it"
+    )]
+    Digest { model: String, version: u64, expected: String, actual: String },
+    #[error("cannot read model '{model}': {message}")]
+    Unreadable { model: String, message: String },
+    #[error("invalid model '{model}': {finding}")]
+    Unsound { model: String, finding: Finding },
+    #[error("unusable code: {message}")]
+    Code { message: String },
+    #[error(
+        "code {code} needs {wanted} parity models, the manifest names {named}: correct [[parity.models]]"
+    )]
+    Models { code: String, wanted: usize, named: usize },
+    #[error(
+        "a learned code needs an encoder and a decoder, other codes must have none: check [parity.learned]"
+    )]
+    Learned,
+    #[error("model '{model}' has no {side} '{tensor}': it has {available:?}")]
+    NoTensor { model: String, side: &'static str, tensor: String, available: Vec<String> },
+    #[error("{side} '{tensor}' of model '{model}' is {actual}, expected {wanted}")]
+    Tensor { model: String, side: &'static str, tensor: String, wanted: String, actual: String },
+    #[error(
+        "model '{model}' has an additional {side} '{tensor}': a stand-in needs the inputs and outputs of the deployed model"
+    )]
+    Extra { model: String, side: &'static str, tensor: String },
+    #[error(
+        "invalid cost of stand-in '{model}' on engine {engine}: give numbers above 0 for 1, 2, 4 and 8 rows"
+    )]
+    Cost { model: String, engine: String },
+    #[error("invalid range of input '{input}', {low} to {high}: give the smallest and the largest value")]
+    Range { input: String, low: f32, high: f32 },
+    #[error("tensor '{tensor}' has shape {shape:?}: give -1 for sizes that vary, and none below")]
+    Shape { tensor: String, shape: Vec<i64> },
+    #[error(
+        "the default answer of output '{output}' has {actual} values, expected {wanted} as in a prediction"
+    )]
+    DefaultAnswer { output: String, wanted: usize, actual: usize },
+    #[error(
+        "invalid calibration, temperature {temperature} and threshold {threshold}: give one above 0 and one in 0..=1"
+    )]
+    Calibration { temperature: f32, threshold: f32 },
+    #[error("invalid curve of the calibration: pairs must rise and be in 0..=1: omit it, or calibrate again")]
+    Curve,
+    #[error("invalid fraction, {what} is {value}: give a number from 0 to 1")]
+    Fraction { what: String, value: f64 },
+}
+
+/// Inputs and outputs of a model, in the protocol's form.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Signature {
+    /// Inputs.
+    pub inputs: Vec<TensorMetadata>,
+    /// Outputs.
+    pub outputs: Vec<TensorMetadata>,
+}
+
+impl From<&Inspection> for Signature {
+    fn from(report: &Inspection) -> Self {
+        let tensor = |value: &Value| TensorMetadata {
+            name: value.name.clone(),
+            datatype: value.datatype.to_string(),
+            shape: value.protocol_shape().unwrap_or_default(),
+        };
+        let [inputs, outputs] =
+            [&report.inputs, &report.outputs].map(|side| side.iter().map(tensor).collect());
+        Self { inputs, outputs }
+    }
+}
+
+impl From<&ModelMetadata> for Signature {
+    fn from(model: &ModelMetadata) -> Self {
+        Self { inputs: model.inputs.clone(), outputs: model.outputs.clone() }
+    }
+}
+
+impl From<&Deployed> for Signature {
+    fn from(deployed: &Deployed) -> Self {
+        let tensor = |name: &str, datatype: DataType, shape: &[i64]| TensorMetadata {
+            name: name.into(),
+            datatype: datatype.to_string(),
+            shape: shape.into(),
+        };
+        let inputs = deployed.inputs.iter().map(|one| tensor(&one.name, one.datatype, &one.shape));
+        let outputs = deployed.outputs.iter().map(|one| tensor(&one.name, one.datatype, &one.shape));
+        Self { inputs: inputs.collect(), outputs: outputs.collect() }
+    }
+}
+
+/// Whether two declarations can describe one tensor: -1 agrees with any size.
+fn agree(one: &TensorMetadata, other: &TensorMetadata) -> bool {
+    let dims = one.shape.iter().zip(&other.shape);
+    one.datatype == other.datatype
+        && one.shape.len() == other.shape.len()
+        && dims.into_iter().all(|(a, b)| a == b || *a < 0 || *b < 0)
+}
+
+/// Values in a row, if all dimensions after the batch are fixed.
+pub(super) fn row_size(shape: &[i64]) -> Option<usize> {
+    shape.iter().skip(1).try_fold(1usize, |size, &dim| size.checked_mul(usize::try_from(dim).ok()?))
+}
 
 /// The output of `parm models verify`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -72,19 +183,19 @@ pub fn verify(repository: &Repository, name: &str) -> Result<Report, Error> {
     let mut problems = manifest.check();
     let signature = Signature::from(deployed);
     match tensors(repository, &file) {
-        Ok(tensors) => problems.extend(tensors.iter().flat_map(|own| declared(name, &signature, own))),
+        Ok(tensors) => problems.extend(tensors.iter().flat_map(|own| lacking(name, &signature, own))),
         Err(found) => problems.extend(found),
     }
     let parities = manifest.parities.iter().map(|parity| ParityReport {
-        code: describe(parity),
+        code: format!("{} k={} r={}", parity.code.kind, parity.code.k, parity.code.r),
         models: parity.files().map(|file| file.name.clone()).collect(),
-        problems: hold(repository, parity, &signature),
+        problems: of_parity(repository, parity, &signature),
     });
     let stand_ins = manifest.stand_ins.iter().map(|stand_in| StandInReport {
         model: stand_in.model.name.clone(),
         cost: stand_in.cost(),
         agreement: stand_in.agreement,
-        problems: hold_stand_in(repository, stand_in, &signature),
+        problems: of_stand_in(repository, stand_in, &signature),
     });
     let (parities, stand_ins) = (parities.collect(), stand_ins.collect());
     Ok(Report { model: name.into(), problems, parities, stand_ins })
@@ -95,15 +206,13 @@ pub fn verify(repository: &Repository, name: &str) -> Result<Report, Error> {
 pub fn fits(code: &dyn Code, deployed: &Signature, parity: &Signature, name: &str) -> Vec<Problem> {
     let mut problems = Vec::new();
     for input in &deployed.inputs {
-        let side = Side { model: name, side: "input", tensors: &parity.inputs };
         problems.extend(match coded(code, input) {
-            Ok(wanted) => side.hold(&wanted, agree),
+            Ok(wanted) => hold((name, "input", &parity.inputs), &wanted, agree),
             Err(problem) => Some(problem),
         });
     }
     let scale = code.output_scale() as i64;
     for output in &deployed.outputs {
-        let side = Side { model: name, side: "output", tensors: &parity.outputs };
         // k predictions may have the shape [N, k, C] or [N, k * C]: the bytes are the same.
         let holds = |wanted: &TensorMetadata, actual: &TensorMetadata| {
             let sizes = row_size(&wanted.shape).zip(row_size(&actual.shape));
@@ -113,12 +222,12 @@ pub fn fits(code: &dyn Code, deployed: &Signature, parity: &Signature, name: &st
         if scale > 1 && !wanted.shape.is_empty() {
             wanted.shape.insert(1, scale);
         }
-        problems.extend(side.hold(&wanted, holds));
+        problems.extend(hold((name, "output", &parity.outputs), &wanted, holds));
     }
     problems
 }
 
-fn hold(repository: &Repository, parity: &Parity, deployed: &Signature) -> Vec<Problem> {
+fn of_parity(repository: &Repository, parity: &Parity, deployed: &Signature) -> Vec<Problem> {
     let mut problems = parity.check();
     let code = match parity.code.build() {
         Ok(code) => Some(code),
@@ -141,7 +250,7 @@ fn hold(repository: &Repository, parity: &Parity, deployed: &Signature) -> Vec<P
     problems
 }
 
-fn hold_stand_in(repository: &Repository, stand_in: &StandIn, deployed: &Signature) -> Vec<Problem> {
+fn of_stand_in(repository: &Repository, stand_in: &StandIn, deployed: &Signature) -> Vec<Problem> {
     let mut problems = stand_in.check();
     match tensors(repository, &stand_in.model) {
         Ok(tensors) => problems.extend(tensors.and_then(|own| misfit(deployed, &own, &stand_in.model.name))),
@@ -159,7 +268,7 @@ fn tensors(repository: &Repository, file: &ModelFile) -> Result<Option<Signature
 }
 
 /// Opens a model of the repository and checks its version, digest and format.
-fn open(repository: &Repository, file: &ModelFile) -> Result<onnx::Inspection, Vec<Problem>> {
+fn open(repository: &Repository, file: &ModelFile) -> Result<Inspection, Vec<Problem>> {
     let (name, version) = (&file.name, file.version);
     let unreadable = |message: String| vec![Problem::Unreadable { model: name.clone(), message }];
     let model =
@@ -188,36 +297,32 @@ fn open(repository: &Repository, file: &ModelFile) -> Result<onnx::Inspection, V
     if fatal.is_empty() { Ok(report) } else { Err(fatal) }
 }
 
-/// Compares the manifest's tensors with the file's.
-fn declared(model: &str, manifest: &Signature, file: &Signature) -> Vec<Problem> {
-    let inputs = Side { model, side: "input", tensors: &file.inputs };
-    let outputs = Side { model, side: "output", tensors: &file.outputs };
-    let inputs = manifest.inputs.iter().filter_map(|wanted| inputs.hold(wanted, agree));
-    inputs.chain(manifest.outputs.iter().filter_map(|wanted| outputs.hold(wanted, agree))).collect()
+/// The tensors that a model lacks, or has in another form.
+fn lacking<'a>(
+    model: &'a str,
+    wanted: &'a Signature,
+    own: &'a Signature,
+) -> impl Iterator<Item = Problem> + 'a {
+    let inputs =
+        wanted.inputs.iter().filter_map(move |wanted| hold((model, "input", &own.inputs), wanted, agree));
+    let outputs = wanted.outputs.iter();
+    inputs.chain(outputs.filter_map(move |wanted| hold((model, "output", &own.outputs), wanted, agree)))
 }
 
-/// One side of a model, inputs or outputs.
-pub(super) struct Side<'a> {
-    pub(super) model: &'a str,
-    pub(super) side: &'static str,
-    pub(super) tensors: &'a [TensorMetadata],
-}
-
-impl Side<'_> {
-    /// Checks the tensor of this name.
-    pub(super) fn hold(
-        &self,
-        wanted: &TensorMetadata,
-        holds: impl Fn(&TensorMetadata, &TensorMetadata) -> bool,
-    ) -> Option<Problem> {
-        let (model, side, tensor) = (self.model.to_owned(), self.side, wanted.name.clone());
-        let Some(actual) = self.tensors.iter().find(|actual| actual.name == tensor) else {
-            let available = self.tensors.iter().map(|tensor| tensor.name.clone()).collect();
-            return Some(Problem::NoTensor { model, side, tensor, available });
-        };
-        let (holds, wanted, actual) = (holds(wanted, actual), show(wanted), show(actual));
-        (!holds).then_some(Problem::Tensor { model, side, tensor, wanted, actual })
-    }
+/// Checks the tensor of this name on one side of a model.
+fn hold(
+    (model, side, tensors): (&str, &'static str, &[TensorMetadata]),
+    wanted: &TensorMetadata,
+    holds: impl Fn(&TensorMetadata, &TensorMetadata) -> bool,
+) -> Option<Problem> {
+    let (model, tensor) = (model.to_owned(), wanted.name.clone());
+    let Some(actual) = tensors.iter().find(|actual| actual.name == tensor) else {
+        let available = tensors.iter().map(|tensor| tensor.name.clone()).collect();
+        return Some(Problem::NoTensor { model, side, tensor, available });
+    };
+    let show = |tensor: &TensorMetadata| format!("{}{:?}", tensor.datatype, tensor.shape);
+    let (holds, wanted, actual) = (holds(wanted, actual), show(wanted), show(actual));
+    (!holds).then_some(Problem::Tensor { model, side, tensor, wanted, actual })
 }
 
 /// The parity's input for an input of the deployed model.
@@ -241,14 +346,6 @@ fn coded(code: &dyn Code, input: &TensorMetadata) -> Result<TensorMetadata, Prob
     Ok(TensorMetadata { shape, ..input.clone() })
 }
 
-fn show(tensor: &TensorMetadata) -> String {
-    format!("{}{:?}", tensor.datatype, tensor.shape)
-}
-
-fn describe(parity: &Parity) -> String {
-    format!("{} k={} r={}", parity.code.kind, parity.code.k, parity.code.r)
-}
-
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = |problems: &[Problem]| if problems.is_empty() { "ok" } else { "does not fit" };
@@ -267,4 +364,31 @@ impl fmt::Display for Report {
         }
         Ok(())
     }
+}
+
+/// The side on which two files have the same tensors in a different order. Servers match tensors by name; programs that
+/// compare files match them by position.
+pub fn misplaced(deployed: &Signature, stand_in: &Signature) -> Option<&'static str> {
+    let names =
+        |tensors: &[TensorMetadata]| tensors.iter().map(|tensor| tensor.name.clone()).collect::<Vec<_>>();
+    match () {
+        () if names(&deployed.inputs) != names(&stand_in.inputs) => Some("inputs"),
+        () if names(&deployed.outputs) != names(&stand_in.outputs) => Some("outputs"),
+        () => None,
+    }
+}
+
+/// The first difference between the tensors of a stand-in and of the deployed model, if any. Works on the metadata of
+/// workers as well as on files.
+pub fn misfit(deployed: &Signature, stand_in: &Signature, name: &str) -> Option<Problem> {
+    let extra = || {
+        let sides =
+            [("input", &deployed.inputs, &stand_in.inputs), ("output", &deployed.outputs, &stand_in.outputs)];
+        sides.into_iter().find_map(|(side, wanted, actual)| {
+            let is_extra = |tensor: &&TensorMetadata| !wanted.iter().any(|own| own.name == tensor.name);
+            let tensor = actual.iter().find(is_extra)?.name.clone();
+            Some(Problem::Extra { model: name.into(), side, tensor })
+        })
+    };
+    lacking(name, deployed, stand_in).next().or_else(extra)
 }

@@ -1,7 +1,8 @@
 //! Builds a graph node by node: the base models of the trainer, and the graphs of tests.
 //!
-//! A value is a `String`, its name in the graph. The only output of a node has the node's name. Layers with weights are
-//! in [`layer`](super::layer).
+//! A value is a `String`, its name in the graph. The only output of a node has the node's name. Initial weights follow the
+//! rule of the paper's framework: weights and biases uniform within 1/sqrt(fan-in); batch normalisation starts as the
+//! identity. Weights are named `NAME.weight` and so on.
 
 use prost::Message;
 
@@ -66,14 +67,7 @@ impl Builder {
         inputs: &[&str],
         attributes: [(&str, Attribute); N],
     ) -> String {
-        self.graph.node.push(NodeProto {
-            op_type: op.into(),
-            name: name.into(),
-            input: inputs.iter().map(|input| (*input).to_owned()).collect(),
-            output: vec![name.into()],
-            attribute: attributes.iter().map(|(key, value)| value.to_proto(key)).collect(),
-            ..NodeProto::default()
-        });
+        self.graph.node.push(NodeProto::new(op, name, inputs, name, attributes));
         name.into()
     }
 
@@ -102,5 +96,124 @@ impl Value {
         let dims = row.iter().map(|&dim| Dim::Fixed(dim));
         let shape = std::iter::once(Dim::Symbol("batch".into())).chain(dims).collect();
         Self { name: name.into(), datatype: super::DataType::Float, shape: Some(shape) }
+    }
+}
+
+/// A fully connected layer on rows of features (`Gemm`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dense {
+    /// Input features.
+    pub inputs: usize,
+    /// Output features.
+    pub outputs: usize,
+}
+
+/// A two-dimensional convolution with square windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conv {
+    /// Input channels.
+    pub inputs: usize,
+    /// Output channels.
+    pub outputs: usize,
+    /// Size of the window.
+    pub kernel: usize,
+    /// Stride.
+    pub stride: usize,
+    /// Padding with zeros at each border.
+    pub padding: usize,
+    /// Groups of channels; 1 for an ordinary convolution, `inputs` for a depthwise one.
+    pub groups: usize,
+    /// Whether to add a bias: not before batch normalisation.
+    pub bias: bool,
+}
+
+impl Conv {
+    /// An ordinary convolution with a bias that keeps the image size (for odd windows).
+    pub fn same(inputs: usize, outputs: usize, kernel: usize) -> Self {
+        Self { inputs, outputs, kernel, stride: 1, padding: kernel / 2, groups: 1, bias: true }
+    }
+}
+
+/// Batch normalisation of some channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchNorm {
+    /// Channels.
+    pub channels: usize,
+}
+
+/// A pool with square windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// Size of the window.
+    pub kernel: usize,
+    /// Stride.
+    pub stride: usize,
+    /// Padding.
+    pub padding: usize,
+}
+
+impl Builder {
+    /// Adds a fully connected layer.
+    pub fn dense(&mut self, name: &str, input: &str, layer: Dense) -> Result<String, Defect> {
+        let weight = self.weight(name, &[layer.outputs, layer.inputs], layer.inputs)?;
+        let bias = self.bias(name, layer.outputs, layer.inputs)?;
+        Ok(self.node_with("Gemm", name, &[input, &weight, &bias], [("transB", 1.into())]))
+    }
+
+    /// Adds a convolution.
+    pub fn conv(&mut self, name: &str, input: &str, layer: Conv) -> Result<String, Defect> {
+        let Conv { kernel, stride, padding, groups, .. } = layer;
+        let fan_in = layer.inputs / groups * kernel * kernel;
+        let weight = self.weight(name, &[layer.outputs, layer.inputs / groups, kernel, kernel], fan_in)?;
+        let bias = if layer.bias { self.bias(name, layer.outputs, fan_in)? } else { String::new() };
+        let inputs = [input, &weight, &bias];
+        let inputs = if layer.bias { &inputs[..] } else { &inputs[..2] };
+        let attributes = [
+            ("kernel_shape", vec![kernel as i64; 2].into()),
+            ("strides", vec![stride as i64; 2].into()),
+            ("pads", vec![padding as i64; 4].into()),
+            ("group", (groups as i64).into()),
+        ];
+        Ok(self.node_with("Conv", name, inputs, attributes))
+    }
+
+    /// Adds a batch normalisation over axis 1.
+    pub fn batch_norm(&mut self, name: &str, input: &str, layer: BatchNorm) -> Result<String, Defect> {
+        let mut filled = |part: &str, value: f32| {
+            let values = vec![value; layer.channels];
+            Tensor::from_f32(&format!("{name}.{part}"), &[layer.channels], &values).map(|t| self.constant(t))
+        };
+        let (weight, bias) = (filled("weight", 1.0)?, filled("bias", 0.0)?);
+        let (mean, variance) = (filled("running_mean", 0.0)?, filled("running_var", 1.0)?);
+        Ok(self.node("BatchNormalization", name, &[input, &weight, &bias, &mean, &variance]))
+    }
+
+    /// Adds a maximum pool.
+    pub fn max_pool(&mut self, name: &str, input: &str, pool: Pool) -> String {
+        let attributes = [
+            ("kernel_shape", vec![pool.kernel as i64; 2].into()),
+            ("strides", vec![pool.stride as i64; 2].into()),
+            ("pads", vec![pool.padding as i64; 4].into()),
+        ];
+        self.node_with("MaxPool", name, &[input], attributes)
+    }
+
+    fn weight(&mut self, layer: &str, dims: &[usize], fan_in: usize) -> Result<String, Defect> {
+        self.uniform(&format!("{layer}.weight"), dims, fan_in)
+    }
+
+    fn bias(&mut self, layer: &str, outputs: usize, fan_in: usize) -> Result<String, Defect> {
+        self.uniform(&format!("{layer}.bias"), &[outputs], fan_in)
+    }
+
+    fn uniform(&mut self, name: &str, dims: &[usize], fan_in: usize) -> Result<String, Defect> {
+        let bound = (fan_in.max(1) as f32).sqrt().recip();
+        let count = dims.iter().fold(1_u64, |count, &size| count.saturating_mul(size as u64));
+        let (actual, limit) = (count.saturating_mul(4), Limits::default().model_bytes);
+        if actual > limit {
+            return Err(Defect::TooLarge { what: format!("weight {name}"), actual, limit });
+        }
+        let values = self.random(name).uniforms(bound, dims.iter().product());
+        Ok(self.constant(Tensor::from_f32(name, dims, &values)?))
     }
 }

@@ -1,12 +1,15 @@
-//! The report of a model, as text and, serialised, for scripts.
+//! The report of a model, as text and, serialised, for scripts, with the defects that are found before an engine does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use prost::Message;
 use serde::Serialize;
 
-use super::check::{Finding, check};
-use super::{Model, Tensor, Value, domain};
+use super::graph::label;
+use super::model::External;
+use super::proto::{FunctionName, GraphProto, ModelProto, Order, canonical, full, given, reads, writes};
+use super::{Model, Tensor, Value};
 
 /// The output of `parm models inspect`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -49,11 +52,11 @@ impl Model {
     pub fn inspect(&self) -> Inspection {
         let proto = self.proto();
         let graph = proto.graph.clone().unwrap_or_default();
-        let named = |name: &str| domain::full(domain::canonical(name)).to_owned();
+        let named = |name: &str| full(canonical(name)).to_owned();
         let is_constant = |name: &str| graph.initializer.iter().any(|tensor| tensor.name == name);
         let mut operators = BTreeMap::new();
         for node in &graph.node {
-            let name = match domain::canonical(&node.domain) {
+            let name = match canonical(&node.domain) {
                 "" => node.op_type.clone(),
                 domain => format!("{domain}.{}", node.op_type),
             };
@@ -124,4 +127,178 @@ impl fmt::Display for Bytes {
             large => write!(f, "{:.1} MiB", large as f64 / (1 << 20) as f64),
         }
     }
+}
+
+/// A finding of the check. Nodes are named as in [`Node`](super::Node)'s messages.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[allow(missing_docs)] // the messages explain the fields
+pub enum Finding {
+    #[error("{node} reads '{value}', which no node produces")]
+    Dangling { node: String, value: String },
+    #[error("no node produces output '{output}'")]
+    DanglingOutput { output: String },
+    #[error("two nodes produce '{value}'")]
+    Duplicate { value: String },
+    #[error("{node} precedes the node that produces its input '{value}'")]
+    OutOfOrder { node: String, value: String },
+    #[error("nodes depend on each other in a cycle: {}", nodes.join(" -> "))]
+    Cycle { nodes: Vec<String> },
+    #[error("cannot read constant '{tensor}': {message}")]
+    Unreadable { tensor: String, message: String },
+    #[error("{node} uses operator set '{domain}', whose version the file does not declare")]
+    NoOpset { domain: String, node: String },
+    #[error("the rank of '{value}' is not declared")]
+    UndeclaredShape { value: String },
+    #[error("initialiser '{tensor}' ({bytes} bytes) is never used")]
+    UnusedInitializer { tensor: String, bytes: u64 },
+    #[error("input '{input}' is never used")]
+    UnusedInput { input: String },
+    #[error("{node} calls a function of the file: some engines require it inlined")]
+    LocalFunction { node: String },
+}
+
+impl Finding {
+    /// Whether engines will reject the file; otherwise the finding is only a remark.
+    pub fn is_fatal(&self) -> bool {
+        use Finding::*;
+        !matches!(
+            self,
+            UnusedInitializer { .. } | UnusedInput { .. } | UndeclaredShape { .. } | LocalFunction { .. }
+        )
+    }
+}
+
+/// All findings, the fatal ones first.
+fn check(model: &ModelProto, external: &External) -> Vec<Finding> {
+    let Some(graph) = &model.graph else { return Vec::new() };
+    let mut findings = names(graph);
+    findings.extend(constants(graph, external));
+    findings.extend(operators(model, graph));
+    findings.extend(declarations(graph));
+    findings.extend(unused(graph, external));
+    findings.sort_by_key(|finding| !finding.is_fatal());
+    findings
+}
+
+fn names(graph: &GraphProto) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut makers: BTreeMap<&str, usize> = BTreeMap::new();
+    let known_before = given(graph);
+    for (at, node) in graph.node.iter().enumerate() {
+        for name in writes(node) {
+            if known_before.contains(name) || *makers.entry(name).or_insert(at) != at {
+                findings.push(Finding::Duplicate { value: name.into() });
+            }
+        }
+    }
+    findings.extend(twice(graph.initializer.iter().map(|tensor| tensor.name.as_str())));
+    findings.extend(twice(graph.input.iter().map(|input| input.name.as_str())));
+    let circle = cycle(graph);
+    let in_circle: BTreeSet<usize> = circle.iter().copied().collect();
+    for (at, node) in graph.node.iter().enumerate() {
+        for value in reads(node).into_iter().filter(|name| !known_before.contains(name)) {
+            let (node, value) = (label(at, node), value.to_owned());
+            match makers.get(value.as_str()) {
+                None => findings.push(Finding::Dangling { node, value }),
+                Some(&maker) if maker >= at && !in_circle.contains(&at) => {
+                    findings.push(Finding::OutOfOrder { node, value });
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    if !circle.is_empty() {
+        let nodes = circle.iter().map(|&at| label(at, &graph.node[at])).collect();
+        findings.push(Finding::Cycle { nodes });
+    }
+    let outputs = graph.output.iter().map(|output| output.name.as_str());
+    let missing = outputs.filter(|name| !known_before.contains(name) && !makers.contains_key(name));
+    findings.extend(missing.map(|output| Finding::DanglingOutput { output: output.into() }));
+    findings
+}
+
+fn twice<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Finding> {
+    let mut seen = BTreeSet::new();
+    let again = names.filter(|name| !seen.insert(*name)).collect::<BTreeSet<_>>();
+    again.into_iter().map(|value| Finding::Duplicate { value: value.into() }).collect()
+}
+
+fn constants(graph: &GraphProto, external: &External) -> Vec<Finding> {
+    let inside =
+        graph.node.iter().flat_map(|node| &node.attribute).filter_map(|attribute| attribute.t.as_ref());
+    let unreadable = |tensor| {
+        let error = Tensor::from_proto(tensor, external).err()?;
+        Some(Finding::Unreadable { tensor: tensor.name.clone(), message: error.to_string() })
+    };
+    graph.initializer.iter().chain(inside).filter_map(unreadable).collect()
+}
+
+fn operators(model: &ModelProto, graph: &GraphProto) -> Vec<Finding> {
+    let declared: BTreeSet<&str> = model.opset_import.iter().map(|set| canonical(&set.domain)).collect();
+    let functions: Vec<FunctionName> =
+        model.functions.iter().filter_map(|function| FunctionName::decode(&**function).ok()).collect();
+    let mut findings = Vec::new();
+    for (at, node) in graph.node.iter().enumerate() {
+        let domain = canonical(&node.domain);
+        if !declared.contains(domain) {
+            findings.push(Finding::NoOpset { domain: full(domain).into(), node: label(at, node) });
+        }
+        let is_call =
+            |function: &FunctionName| canonical(&function.domain) == domain && function.name == node.op_type;
+        if functions.iter().any(is_call) {
+            findings.push(Finding::LocalFunction { node: label(at, node) });
+        }
+    }
+    findings
+}
+
+fn declarations(graph: &GraphProto) -> Vec<Finding> {
+    let values = graph.input.iter().chain(&graph.output).map(Value::from_proto);
+    let undeclared = values.filter(|value| value.shape.is_none());
+    undeclared.map(|value| Finding::UndeclaredShape { value: value.name }).collect()
+}
+
+fn unused(graph: &GraphProto, external: &External) -> Vec<Finding> {
+    let mut used: BTreeSet<&str> = graph.node.iter().flat_map(reads).collect();
+    used.extend(graph.output.iter().map(|output| output.name.as_str()));
+    let constants = graph.initializer.iter().filter(|tensor| !used.contains(tensor.name.as_str()));
+    let size = |tensor| Tensor::from_proto(tensor, external).map_or(0, |tensor| tensor.data().len() as u64);
+    let constants = constants
+        .map(|t| Finding::UnusedInitializer { tensor: t.name.clone(), bytes: size(t) })
+        .collect::<Vec<_>>();
+    let inputs = graph.input.iter().filter(|input| !used.contains(input.name.as_str()));
+    let stored: BTreeSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
+    let inputs = inputs.filter(|input| !stored.contains(input.name.as_str()));
+    let inputs = inputs.map(|input| Finding::UnusedInput { input: input.name.clone() });
+    inputs.chain(constants).collect()
+}
+
+/// Positions of the nodes that depend on each other in a cycle, the first in the file first; empty if there is none.
+/// A blocked node is in a cycle or depends on one: following its inputs backwards leads into the cycle.
+/// Each step reads one entry, because a file may have a million blocked nodes.
+fn cycle(graph: &GraphProto) -> Vec<usize> {
+    let Order { waits, readers, .. } = Order::of(&graph.node);
+    let waiting = |at: &usize| waits[*at] > 0;
+    let mut maker_of = vec![None; waits.len()];
+    for maker in (0..waits.len()).rev().filter(waiting) {
+        readers[maker].iter().for_each(|&reader| maker_of[reader] = Some(maker));
+    }
+    let Some(mut at) = (0..waits.len()).find(waiting) else { return Vec::new() };
+    let mut path = vec![at];
+    let mut place_of = vec![None; waits.len()];
+    place_of[at] = Some(0);
+    while let Some(maker) = maker_of[at] {
+        if let Some(start) = place_of[maker] {
+            let mut circle = path.split_off(start);
+            circle.reverse();
+            let first = (0..circle.len()).min_by_key(|&place| circle[place]).unwrap_or_default();
+            circle.rotate_left(first);
+            return circle;
+        }
+        place_of[maker] = Some(path.len());
+        path.push(maker);
+        at = maker;
+    }
+    path
 }

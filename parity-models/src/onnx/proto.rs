@@ -5,6 +5,9 @@
 //! one; on the wire it is the same as the schema's proto2.
 #![allow(missing_docs)] // the schema documents the fields
 
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
 use bytes::Bytes;
 use prost::{Enumeration, Message};
 
@@ -310,9 +313,27 @@ pub enum DataLocation {
 }
 
 impl NodeProto {
+    /// A node of ONNX's own operators with one output.
+    pub fn new<const N: usize>(
+        op: &str,
+        name: &str,
+        inputs: &[&str],
+        output: &str,
+        attributes: [(&str, Attribute); N],
+    ) -> Self {
+        Self {
+            op_type: op.into(),
+            name: name.into(),
+            input: inputs.iter().map(|input| (*input).to_owned()).collect(),
+            output: vec![output.into()],
+            attribute: attributes.iter().map(|(key, value)| value.to_proto(key)).collect(),
+            ..Self::default()
+        }
+    }
+
     /// Whether it is one of these operators of ONNX's own set.
     pub fn is(&self, ops: &[&str]) -> bool {
-        matches!(self.domain.as_str(), "" | "ai.onnx") && ops.contains(&self.op_type.as_str())
+        canonical(&self.domain).is_empty() && ops.contains(&self.op_type.as_str())
     }
 
     /// An attribute.
@@ -356,5 +377,97 @@ impl NodeProto {
     pub fn set(&mut self, name: &str, value: impl Into<Attribute>) {
         self.attribute.retain(|attribute| attribute.name != name);
         self.attribute.push(value.into().to_proto(name));
+    }
+}
+
+impl ModelProto {
+    /// Version of ONNX's own operator set; 1 if the file does not declare it, as the format specifies.
+    pub fn opset(&self) -> i64 {
+        let mut sets = self.opset_import.iter();
+        sets.find(|set| canonical(&set.domain).is_empty()).map_or(1, |set| set.version)
+    }
+}
+
+/// The spelling of an operator set used here: empty for ONNX's own operators.
+pub(super) fn canonical(domain: &str) -> &str {
+    if domain == "ai.onnx" { "" } else { domain }
+}
+
+/// The spelling in messages.
+pub(super) fn full(domain: &str) -> &str {
+    if domain.is_empty() { "ai.onnx" } else { domain }
+}
+
+/// The names that a node requires: its inputs and the outer values that its bodies capture.
+pub(super) fn reads(node: &NodeProto) -> BTreeSet<&str> {
+    let mut names: BTreeSet<&str> = node.input.iter().map(String::as_str).filter(|n| !n.is_empty()).collect();
+    for attribute in &node.attribute {
+        for body in attribute.g.iter().chain(&attribute.graphs) {
+            names.extend(captures(body));
+        }
+    }
+    names
+}
+
+/// The names that a node produces.
+pub(super) fn writes(node: &NodeProto) -> impl Iterator<Item = &str> {
+    node.output.iter().map(String::as_str).filter(|name| !name.is_empty())
+}
+
+/// The names that callers or constants provide before any node runs.
+pub(super) fn given(graph: &GraphProto) -> BTreeSet<&str> {
+    let inputs = graph.input.iter().map(|input| input.name.as_str());
+    let constants = graph.initializer.iter().map(|tensor| tensor.name.as_str());
+    let sparse = graph.sparse_initializer.iter().filter_map(|sparse| sparse.values.as_ref());
+    inputs.chain(constants).chain(sparse.map(|values| values.name.as_str())).collect()
+}
+
+fn captures(body: &GraphProto) -> BTreeSet<&str> {
+    let mut known = given(body);
+    let mut captured = BTreeSet::new();
+    for node in &body.node {
+        captured.extend(reads(node).into_iter().filter(|name| !known.contains(name)));
+        known.extend(writes(node));
+    }
+    let outputs = body.output.iter().map(|output| output.name.as_str());
+    captured.extend(outputs.filter(|name| !known.contains(name)));
+    captured
+}
+
+/// Nodes by the order in which they can run: each follows those that it reads from, and otherwise the file's order is kept.
+pub(super) struct Order {
+    pub(super) places: Vec<usize>,
+    /// For each node, how many reads are not served: some in a cycle, and behind one.
+    pub(super) waits: Vec<usize>,
+    /// For each node, those that read from it.
+    pub(super) readers: Vec<Vec<usize>>,
+}
+
+impl Order {
+    /// If several nodes produce a name, the first counts.
+    pub(super) fn of(nodes: &[NodeProto]) -> Self {
+        let mut makers: BTreeMap<&str, usize> = BTreeMap::new();
+        for (at, node) in nodes.iter().enumerate() {
+            writes(node).for_each(|name| _ = makers.entry(name).or_insert(at));
+        }
+        let (mut waits, mut readers) = (vec![0; nodes.len()], vec![Vec::new(); nodes.len()]);
+        for (at, node) in nodes.iter().enumerate() {
+            for maker in reads(node).into_iter().filter_map(|name| makers.get(name)) {
+                waits[at] += 1;
+                readers[*maker].push(at);
+            }
+        }
+        let ready = (0..waits.len()).filter(|&at| waits[at] == 0).map(Reverse);
+        let (mut ready, mut places): (BinaryHeap<_>, _) = (ready.collect(), Vec::with_capacity(waits.len()));
+        while let Some(Reverse(at)) = ready.pop() {
+            places.push(at);
+            for &reader in &readers[at] {
+                waits[reader] -= 1;
+                if waits[reader] == 0 {
+                    ready.push(Reverse(reader));
+                }
+            }
+        }
+        Self { places, waits, readers }
     }
 }

@@ -33,30 +33,48 @@ impl TritonConfig {
 
     /// Reads the fields at the top level.
     pub fn read(text: &str) -> Self {
-        let mut config = Self::default();
-        let mut words = Words { rest: text };
-        let (mut depth, mut field, mut inner) = (0usize, None, Inner::default());
-        while let Some(word) = words.next() {
+        let words: Vec<&str> = Words { rest: text }.collect();
+        let (mut config, mut depth, mut field) = (Self::default(), 0usize, "");
+        // The last words inside of a field.
+        let (mut name, mut key) = ("", "");
+        for (at, &word) in words.iter().enumerate() {
+            let is_value = at > 0 && words[at - 1] == ":";
             match word {
                 "{" | "[" => depth += 1,
                 "}" | "]" => depth = depth.saturating_sub(1),
-                _ if depth > 0 => inner.read(&mut config, field.unwrap_or_default(), word),
                 ":" => {
-                    if field == Some("max_batch_size") {
-                        let value = words.next().unwrap_or_default();
+                    if depth == 0 && field == "max_batch_size" {
+                        let value = words.get(at + 1).copied().unwrap_or_default();
                         config.max_batch_size = value.parse().ok();
                         if config.max_batch_size.is_none() {
                             config.problems.push(format!("max_batch_size is '{value}': give a whole number"));
                         }
-                    } else if !matches!(words.peek(), Some("{" | "[")) {
-                        words.next();
                     }
                 }
-                name => {
-                    field = Some(name);
-                    let known = name == "max_batch_size" || REDUNDANT.contains(&name);
-                    if !known && !config.ignored.iter().any(|ignored| ignored == name) {
-                        config.ignored.push(name.into());
+                _ if depth == 0 && is_value => {}
+                _ if depth == 0 => {
+                    field = word;
+                    let known = word == "max_batch_size" || REDUNDANT.contains(&word);
+                    if !known && !config.ignored.iter().any(|ignored| ignored == word) {
+                        config.ignored.push(word.into());
+                    }
+                }
+                _ => {
+                    let text = word.trim_matches(['"', '\'']);
+                    match (field, name) {
+                        ("dynamic_batching", "preferred_batch_size") if word.parse::<usize>().is_ok() => {
+                            config
+                                .preferred_sizes
+                                .extend(word.parse::<usize>().ok().filter(|size| *size > 0));
+                        }
+                        ("parameters", "key") if text != word => (key, name) = (text, ""),
+                        ("parameters", "string_value") if text != word => {
+                            if key == MASK {
+                                config.mask = Some(text.into());
+                            }
+                            name = "";
+                        }
+                        _ => name = word,
                     }
                 }
             }
@@ -76,43 +94,9 @@ impl TritonConfig {
     }
 }
 
-/// The last words inside of a field.
-#[derive(Default)]
-struct Inner<'a> {
-    name: &'a str,
-    key: &'a str,
-}
-
-impl<'a> Inner<'a> {
-    fn read(&mut self, config: &mut TritonConfig, field: &str, word: &'a str) {
-        let text = word.trim_matches(['"', '\'']);
-        match (field, self.name) {
-            _ if word == ":" => {}
-            ("dynamic_batching", "preferred_batch_size") if word.parse::<usize>().is_ok() => {
-                config.preferred_sizes.extend(word.parse::<usize>().ok().filter(|size| *size > 0));
-            }
-            ("parameters", "key") if text != word => (self.key, self.name) = (text, ""),
-            ("parameters", "string_value") if text != word => {
-                if self.key == MASK {
-                    config.mask = Some(text.into());
-                }
-                self.name = "";
-            }
-            _ => self.name = word,
-        }
-    }
-}
-
 /// Words, strings and single signs; commas, semicolons and comments are skipped.
-#[derive(Clone)]
 struct Words<'a> {
     rest: &'a str,
-}
-
-impl<'a> Words<'a> {
-    fn peek(&self) -> Option<&'a str> {
-        self.clone().next()
-    }
 }
 
 impl<'a> Iterator for Words<'a> {

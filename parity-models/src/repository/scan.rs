@@ -1,7 +1,8 @@
-//! Scans the models of a repository.
+//! Scans the models of a repository, and digests their files.
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -9,7 +10,6 @@ use std::time::SystemTime;
 use sha2::{Digest, Sha256};
 
 use super::check_name;
-use super::digest::{digest, hash_file, hex, unreadable};
 use crate::Error;
 use crate::onnx::{is_inside, locations};
 
@@ -76,10 +76,9 @@ pub struct Scan {
     pub models: BTreeMap<String, ModelFolder>,
     /// Errors, by the name of their model.
     pub problems: Vec<(String, Error)>,
-    /// Versions that exist but cannot be read, by model and number. Their errors are among the problems.
-    pub unreadable: BTreeMap<(String, u64), Error>,
-    /// Models whose folders exist but cannot be read. Their errors are among the problems.
-    pub unreadable_models: BTreeMap<String, Error>,
+    /// Models whose folders exist but cannot be read, and such versions, by model and number. Their errors are among the
+    /// problems.
+    pub unreadable: BTreeMap<(String, Option<u64>), Error>,
     /// ONNX files next to the models' folders, which are not served.
     pub loose: Vec<PathBuf>,
 }
@@ -117,18 +116,16 @@ impl Repository {
             }
         }
         for (name, path) in folders {
-            let mut unreadable = BTreeMap::new();
-            let model = match check_name(&name) {
-                Ok(()) => read_model(&name, &path, &mut scan.problems, &mut unreadable),
-                Err(error) => Err(error),
-            };
-            for (number, error) in unreadable {
-                scan.unreadable.insert((name.clone(), number), error);
-            }
-            match model {
-                Ok(model) => drop(scan.models.insert(name, model)),
-                // Its versions have problems of their own.
-                Err(Error::NoVersion { .. }) if scan.problems.iter().any(|(other, _)| *other == name) => {}
+            match check_name(&name).and_then(|()| read_model(&name, &path)) {
+                Ok((model, problems)) => {
+                    for (&number, error) in &model.unreadable {
+                        scan.unreadable.insert((name.clone(), Some(number)), error.clone());
+                    }
+                    scan.problems.extend(problems.into_iter().map(|problem| (name.clone(), problem)));
+                    if !model.versions.is_empty() {
+                        scan.models.insert(name, model);
+                    }
+                }
                 Err(error @ Error::Read { .. }) => scan.hide(name, error),
                 Err(error) => scan.problems.push((name, error)),
             }
@@ -166,12 +163,10 @@ impl Repository {
         if !path.is_dir() {
             return Err(Error::UnknownModel { name: name.into(), root: self.root.clone() });
         }
-        let mut problems = Vec::new();
-        let mut unreadable = BTreeMap::new();
-        let model = read_model(name, &path, &mut problems, &mut unreadable);
-        match (model, problems.into_iter().next()) {
-            (Err(Error::NoVersion { .. }), Some((_, problem))) => Err(problem),
-            (model, _) => model,
+        let (model, problems) = read_model(name, &path)?;
+        match problems.into_iter().next() {
+            Some(problem) if model.versions.is_empty() => Err(problem),
+            _ => Ok(model),
         }
     }
 }
@@ -179,7 +174,7 @@ impl Repository {
 impl Scan {
     /// Adds a model that cannot be read.
     fn hide(&mut self, name: String, error: Error) {
-        self.unreadable_models.insert(name.clone(), error.clone());
+        self.unreadable.insert((name.clone(), None), error.clone());
         self.problems.push((name, error));
     }
 }
@@ -246,13 +241,12 @@ impl Version {
     }
 }
 
-fn read_model(
-    name: &str,
-    path: &Path,
-    problems: &mut Vec<(String, Error)>,
-    unreadable: &mut BTreeMap<u64, Error>,
-) -> Result<ModelFolder, Error> {
-    let mut versions = BTreeMap::new();
+/// A model and its problems: at least one if it has no version.
+fn read_model(name: &str, path: &Path) -> Result<(ModelFolder, Vec<Error>), Error> {
+    let bundle = Some(path.join("parm.toml")).filter(|path| path.is_file());
+    let (versions, unreadable) = (BTreeMap::new(), BTreeMap::new());
+    let mut model = ModelFolder { name: name.into(), versions, bundle, unreadable };
+    let mut problems = Vec::new();
     for (folder, path) in entries(path)? {
         let number = version_number(&folder, &path);
         match fs::metadata(&path) {
@@ -262,21 +256,20 @@ fn read_model(
             _ => {}
         }
         match number.map(|number| (number, read_version(&path))) {
-            Ok((number, Ok(version))) => drop(versions.insert(number, version)),
+            Ok((number, Ok(version))) => drop(model.versions.insert(number, version)),
             Ok((number, Err(error))) => {
                 if hides_a_version(&error) {
-                    unreadable.insert(number, error.clone());
+                    model.unreadable.insert(number, error.clone());
                 }
-                problems.push((name.into(), error));
+                problems.push(error);
             }
-            Err(error) => problems.push((name.into(), error)),
+            Err(error) => problems.push(error),
         }
     }
-    if versions.is_empty() {
-        return Err(Error::NoVersion { name: name.into() });
+    if model.versions.is_empty() && problems.is_empty() {
+        problems.push(Error::NoVersion { name: name.into() });
     }
-    let bundle = Some(path.join("parm.toml")).filter(|path| path.is_file());
-    Ok(ModelFolder { name: name.into(), versions, bundle, unreadable: unreadable.clone() })
+    Ok((model, problems))
 }
 
 /// Whether the version exists nevertheless: a folder without a model's file is none.
@@ -355,9 +348,56 @@ fn entries(path: &Path) -> Result<Vec<(String, PathBuf)>, Error> {
     Ok(entries)
 }
 
+/// SHA-256 of a model in lower-case hexadecimal, as in a bundle's manifest: that of its file, followed by its external
+/// files if it has any.
+pub(crate) fn digest(model: &Path) -> Result<String, Error> {
+    let mut hash = Sha256::new();
+    hash_file(model, &mut hash)?;
+    for location in locations(model).map_err(|error| unreadable(model, &error))? {
+        let path = model.with_file_name(&location);
+        let refused = |message: &str| Error::Read { path: path.clone(), message: message.into() };
+        if !is_inside(&location) {
+            return Err(refused("external data outside the model's folder: move it there"));
+        }
+        let metadata = fs::metadata(&path).map_err(|error| unreadable(&path, &error))?;
+        if !metadata.is_file() {
+            return Err(refused("external data that is not a plain file: name one"));
+        }
+        hash.update((location.len() as u64).to_le_bytes());
+        hash.update(location.as_bytes());
+        hash.update(metadata.len().to_le_bytes());
+        hash_file(&path, &mut hash)?;
+    }
+    Ok(hex(&hash.finalize()))
+}
+
+fn hash_file(path: &Path, hash: &mut Sha256) -> Result<(), Error> {
+    let mut file = fs::File::open(path).map_err(|error| unreadable(path, &error))?;
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut buffer).map_err(|error| unreadable(path, &error))? {
+            0 => return Ok(()),
+            count => hash.update(&buffer[..count]),
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Error {
+    Error::Read { path: path.into(), message: error.to_string() }
+}
+
 #[cfg(test)]
 mod tests {
+    use prost::Message;
+
     use super::*;
+    use crate::onnx::proto::{
+        AttributeProto, GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto,
+    };
 
     fn write(root: &Path, file: &str, content: &str) {
         let path = root.join(file);
@@ -449,5 +489,63 @@ mod tests {
         assert_eq!(repository.model(&traversal), Err(Error::ModelName { name: traversal }));
         let (name, inside) = ("n".to_string(), root.path().join("inside"));
         assert_eq!(repository.model("n"), Err(Error::UnknownModel { name, root: inside }));
+    }
+
+    fn tensor(location: &str) -> TensorProto {
+        let entry = |key: &str, value: &str| StringStringEntryProto { key: key.into(), value: value.into() };
+        let external_data = vec![entry("location", location), entry("offset", "0")];
+        TensorProto { external_data, data_location: 1, ..TensorProto::default() }
+    }
+
+    /// A graph with a tensor in `one`, and one in `two` in the body of a node.
+    fn model(one: &str, two: &str) -> Vec<u8> {
+        let body = GraphProto { initializer: vec![tensor(two)], ..GraphProto::default() };
+        let attribute = vec![AttributeProto { g: Some(body), ..AttributeProto::default() }];
+        let node = vec![NodeProto { attribute, ..NodeProto::default() }];
+        let graph = GraphProto { node, initializer: vec![tensor(one)], ..GraphProto::default() };
+        ModelProto { graph: Some(graph), ..ModelProto::default() }.encode_to_vec()
+    }
+
+    #[test]
+    fn digest_covers_the_external_files_that_a_graph_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |file: &str, content: &[u8]| fs::write(folder.path().join(file), content).unwrap();
+        let own = || digest(&folder.path().join("model.onnx"));
+        fs::create_dir(folder.path().join("sub")).unwrap();
+        put("model.onnx", &model("a.data", "sub/b.data"));
+        put("a.data", b"1");
+        assert!(own().unwrap_err().to_string().contains("sub/b.data"));
+        put("sub/b.data", b"2");
+        let first = own().unwrap();
+        put("other.data", b"not named");
+        assert_eq!(own().unwrap(), first);
+        put("a.data", b"3");
+        let second = own().unwrap();
+        put("sub/b.data", b"4");
+        let third = own().unwrap();
+        assert!(first != second && first != third && second != third);
+        put("model.onnx", &model("a.data", "../b.data"));
+        assert!(own().unwrap_err().to_string().contains("outside"));
+        let plain =
+            ModelProto { graph: Some(GraphProto::default()), ..ModelProto::default() }.encode_to_vec();
+        put("model.onnx", &plain);
+        assert_eq!(own().unwrap(), hex(&Sha256::digest(&plain)));
+    }
+
+    #[test]
+    fn scan_sees_external_files_in_inner_folders() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("m/1");
+        fs::create_dir_all(folder.join("sub")).unwrap();
+        fs::write(folder.join("a.data"), "1").unwrap();
+        fs::write(folder.join("sub/b.data"), "2").unwrap();
+        fs::write(folder.join("model.onnx"), model("a.data", "sub/b.data")).unwrap();
+        let repository = Repository::open(root.path()).unwrap();
+        let version = || repository.model("m").unwrap().versions[&1].clone();
+        let before = version();
+        assert_eq!(before, version());
+        fs::write(folder.join("sub/b.data"), "longer").unwrap();
+        assert_eq!(version().bytes(), before.bytes() + 5);
+        assert_ne!(version(), before);
     }
 }

@@ -47,10 +47,8 @@ pub struct Watch {
     /// Versions that changed at the last poll and may still be changing.
     settling: BTreeMap<Key, Version>,
     absence: Absence<Key>,
-    /// Versions that could not be read at the last poll.
-    unreadable: BTreeSet<Key>,
-    /// Models whose folders could not be read at the last poll.
-    unreadable_models: BTreeSet<String>,
+    /// Models and versions that could not be read at the last poll.
+    unreadable: BTreeSet<(String, Option<u64>)>,
 }
 
 #[derive(Debug)]
@@ -74,7 +72,6 @@ impl Watch {
             settling: BTreeMap::new(),
             absence: Absence::default(),
             unreadable: scan.unreadable.keys().cloned().collect(),
-            unreadable_models: scan.unreadable_models.keys().cloned().collect(),
         }
     }
 
@@ -82,13 +79,11 @@ impl Watch {
     pub fn poll(&mut self) -> Result<Poll, Error> {
         let scan = self.repository.scan()?;
         let found: BTreeMap<Key, Version> = versions(&scan).collect();
-        let before = self.note_unreadable(&scan);
+        let before = mem::replace(&mut self.unreadable, scan.unreadable.keys().cloned().collect());
         let changes = self.forget_missing(&found);
-        let mut poll = Poll { changes, problems: scan.problems, unreadable: Vec::new() };
-        let versions = scan.unreadable.into_iter().filter(|(key, _)| !before.0.contains(key));
-        poll.unreadable.extend(versions.map(|((name, _), error)| (name, error)));
-        let models = scan.unreadable_models.into_iter().filter(|(name, _)| !before.1.contains(name));
-        poll.unreadable.extend(models);
+        let fresh = scan.unreadable.into_iter().filter(|(key, _)| !before.contains(key));
+        let unreadable = fresh.map(|((name, _), error)| (name, error)).collect();
+        let mut poll = Poll { changes, problems: scan.problems, unreadable };
         let mut settling = BTreeMap::new();
         for (key, version) in found {
             if self.known.get(&key).is_some_and(|known| known.version == version) {
@@ -107,23 +102,16 @@ impl Watch {
         Ok(poll)
     }
 
-    /// Notes the versions and models that cannot be read now. Returns those of the last poll.
-    fn note_unreadable(&mut self, scan: &Scan) -> (BTreeSet<Key>, BTreeSet<String>) {
-        let (versions, models) = (scan.unreadable.keys().cloned(), scan.unreadable_models.keys().cloned());
-        (
-            mem::replace(&mut self.unreadable, versions.collect()),
-            mem::replace(&mut self.unreadable_models, models.collect()),
-        )
-    }
-
     /// A version that cannot be read is not missing.
     fn forget_missing(&mut self, found: &BTreeMap<Key, Version>) -> Vec<Change> {
-        let (unreadable, models) = (&self.unreadable, &self.unreadable_models);
+        let is_hidden =
+            |name: &str, version: Option<u64>| self.unreadable.contains(&(name.to_owned(), version));
         let present =
-            |key: &Key| found.contains_key(key) || unreadable.contains(key) || models.contains(&key.0);
+            |key: &Key| found.contains_key(key) || is_hidden(&key.0, Some(key.1)) || is_hidden(&key.0, None);
         // A link that is left where a volume was mounted is no sign of life.
-        let hidden = models.iter().filter(|name| self.known.keys().any(|(known, _)| known == *name)).count();
-        let seen = found.len() + unreadable.len() + hidden;
+        let is_known = |name: &String| self.known.keys().any(|(known, _)| known == name);
+        let hidden = self.unreadable.iter().filter(|(name, version)| version.is_some() || is_known(name));
+        let seen = found.len() + hidden.count();
         let gone = self.absence.look(self.known.keys(), seen, present);
         self.known.retain(|key, _| !gone.contains(key));
         gone.into_iter().map(|(name, version)| Change::Removed(name, version)).collect()
@@ -149,44 +137,44 @@ fn versions(scan: &Scan) -> impl Iterator<Item = (Key, Version)> + '_ {
 #[cfg(test)]
 mod tests {
     use std::fs::{self, File, FileTimes};
-    use std::path::Path;
+    use std::path::PathBuf;
     use std::time::{Duration, SystemTime};
 
     use super::*;
 
-    /// Writes with a distinct modification time, as two writes may share one tick of the file system's clock.
-    fn write(root: &Path, file: &str, content: &str, seconds: u64) {
-        let path = root.join(file);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, content).unwrap();
-        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        File::options()
-            .write(true)
-            .open(&path)
-            .unwrap()
-            .set_times(FileTimes::new().set_modified(time))
-            .unwrap();
-    }
+    /// A repository in a temporary folder.
+    struct Disk(tempfile::TempDir);
 
-    fn watch(root: &Path) -> Watch {
-        let repository = Repository::open(root).unwrap();
-        let scan = repository.scan().unwrap();
-        Watch::new(repository, &scan)
-    }
+    impl Disk {
+        /// With one version of these models.
+        fn with(models: &[&str]) -> Self {
+            let disk = Self(tempfile::tempdir().unwrap());
+            models.iter().for_each(|name| disk.write(&format!("{name}/1/model.onnx"), name, 1));
+            disk
+        }
 
-    #[test]
-    fn version_that_vanished_at_the_start_is_found_later() {
-        let root = tempfile::tempdir().unwrap();
-        write(root.path(), "a/1/model.onnx", "a", 1);
-        write(root.path(), "b/1/model.onnx", "b", 1);
-        let repository = Repository::open(root.path()).unwrap();
-        let scan = repository.scan().unwrap();
-        fs::remove_dir_all(root.path().join("b")).unwrap();
-        let mut watch = Watch::new(repository, &scan);
-        assert_eq!((changes(&mut watch), changes(&mut watch)), (vec![], vec![]));
-        write(root.path(), "b/1/model.onnx", "b", 1);
-        assert_eq!(changes(&mut watch), []);
-        assert_eq!(changes(&mut watch), [Change::Added("b".into(), 1)]);
+        fn at(&self, file: &str) -> PathBuf {
+            self.0.path().join(file)
+        }
+
+        /// Writes with a distinct modification time, as two writes may share one tick of the file system's clock.
+        fn write(&self, file: &str, content: &str, seconds: u64) {
+            let path = self.at(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, content).unwrap();
+            let times = FileTimes::new().set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
+            File::options().write(true).open(path).unwrap().set_times(times).unwrap();
+        }
+
+        fn remove(&self, folder: &str) {
+            fs::remove_dir_all(self.at(folder)).unwrap();
+        }
+
+        fn watch(&self) -> Watch {
+            let repository = Repository::open(self.0.path()).unwrap();
+            let scan = repository.scan().unwrap();
+            Watch::new(repository, &scan)
+        }
     }
 
     fn changes(watch: &mut Watch) -> Vec<Change> {
@@ -194,17 +182,28 @@ mod tests {
     }
 
     #[test]
+    fn version_that_vanished_at_the_start_is_found_later() {
+        let disk = Disk::with(&["a", "b"]);
+        let repository = Repository::open(disk.0.path()).unwrap();
+        let scan = repository.scan().unwrap();
+        disk.remove("b");
+        let mut watch = Watch::new(repository, &scan);
+        assert_eq!((changes(&mut watch), changes(&mut watch)), (vec![], vec![]));
+        disk.write("b/1/model.onnx", "b", 1);
+        assert_eq!(changes(&mut watch), []);
+        assert_eq!(changes(&mut watch), [Change::Added("b".into(), 1)]);
+    }
+
+    #[test]
     fn changes_are_reported_once_they_have_settled() {
-        let root = tempfile::tempdir().unwrap();
-        write(root.path(), "a/1/model.onnx", "a", 1);
-        write(root.path(), "b/1/model.onnx", "b", 1);
-        let mut watch = watch(root.path());
+        let disk = Disk::with(&["a", "b"]);
+        let mut watch = disk.watch();
         assert_eq!(changes(&mut watch), []);
-        write(root.path(), "a/1/model.onnx", "A", 2);
-        write(root.path(), "a/2/model.onnx", "half", 2);
-        fs::remove_dir_all(root.path().join("b")).unwrap();
+        disk.write("a/1/model.onnx", "A", 2);
+        disk.write("a/2/model.onnx", "half", 2);
+        disk.remove("b");
         assert_eq!(changes(&mut watch), []);
-        write(root.path(), "a/2/model.onnx", "half and half", 3);
+        disk.write("a/2/model.onnx", "half and half", 3);
         assert_eq!(changes(&mut watch), [Change::Removed("b".into(), 1), Change::Changed("a".into(), 1)]);
         assert_eq!(changes(&mut watch), [Change::Added("a".into(), 2)]);
         assert_eq!(changes(&mut watch), []);
@@ -212,11 +211,9 @@ mod tests {
 
     #[test]
     fn folder_missing_from_one_poll_is_not_removed() {
-        let root = tempfile::tempdir().unwrap();
-        write(root.path(), "a/1/model.onnx", "a", 1);
-        write(root.path(), "b/1/model.onnx", "b", 1);
-        let mut watch = watch(root.path());
-        let (folder, aside) = (root.path().join("b"), tempfile::tempdir().unwrap());
+        let disk = Disk::with(&["a", "b"]);
+        let mut watch = disk.watch();
+        let (folder, aside) = (disk.at("b"), tempfile::tempdir().unwrap());
         for _ in 0..3 {
             fs::rename(&folder, aside.path().join("b")).unwrap();
             assert_eq!(changes(&mut watch), []);
@@ -231,11 +228,10 @@ mod tests {
 
     #[test]
     fn unreadable_version_is_not_removed_and_told_once() {
-        let root = tempfile::tempdir().unwrap();
-        write(root.path(), "a/1/model.onnx", "a", 1);
-        write(root.path(), "a/2/model.onnx", "b", 1);
-        let mut watch = watch(root.path());
-        let link = root.path().join("a/2/labels.txt");
+        let disk = Disk::with(&["a"]);
+        disk.write("a/2/model.onnx", "b", 1);
+        let mut watch = disk.watch();
+        let link = disk.at("a/2/labels.txt");
         std::os::unix::fs::symlink("/nowhere/labels.txt", &link).unwrap();
         for told in [1, 0, 0] {
             let poll = watch.poll().unwrap();
@@ -243,21 +239,19 @@ mod tests {
         }
         fs::remove_file(&link).unwrap();
         assert_eq!((changes(&mut watch), changes(&mut watch)), (vec![], vec![]));
-        fs::remove_dir_all(root.path().join("a/2")).unwrap();
-        std::os::unix::fs::symlink("/nowhere/2", root.path().join("a/2")).unwrap();
+        disk.remove("a/2");
+        std::os::unix::fs::symlink("/nowhere/2", disk.at("a/2")).unwrap();
         assert_eq!((changes(&mut watch), changes(&mut watch)), (vec![], vec![]));
-        fs::remove_file(root.path().join("a/2")).unwrap();
+        fs::remove_file(disk.at("a/2")).unwrap();
         assert_eq!(changes(&mut watch), []);
         assert_eq!(changes(&mut watch), [Change::Removed("a".into(), 2)]);
     }
 
     #[test]
     fn unreadable_model_folder_is_not_removed_and_told_once() {
-        let root = tempfile::tempdir().unwrap();
-        write(root.path(), "a/1/model.onnx", "a", 1);
-        write(root.path(), "b/1/model.onnx", "b", 1);
-        let mut watch = watch(root.path());
-        let folder = root.path().join("b");
+        let disk = Disk::with(&["a", "b"]);
+        let mut watch = disk.watch();
+        let folder = disk.at("b");
         fs::remove_dir_all(&folder).unwrap();
         std::os::unix::fs::symlink("/nowhere/b", &folder).unwrap();
         for told in [1, 0, 0] {
@@ -265,7 +259,7 @@ mod tests {
             assert_eq!((poll.changes, poll.unreadable.len(), poll.problems.len()), (vec![], told, 1));
         }
         fs::remove_file(&folder).unwrap();
-        write(root.path(), "b/1/model.onnx", "b", 1);
+        disk.write("b/1/model.onnx", "b", 1);
         assert_eq!((changes(&mut watch), changes(&mut watch)), (vec![], vec![]));
         fs::remove_dir_all(&folder).unwrap();
         assert_eq!(changes(&mut watch), []);
@@ -274,64 +268,57 @@ mod tests {
 
     #[test]
     fn empty_repository_removes_nothing() {
-        let root = tempfile::tempdir().unwrap();
-        write(root.path(), "a/1/model.onnx", "a", 1);
-        let mut watch = watch(root.path());
-        fs::remove_dir_all(root.path().join("a")).unwrap();
+        let disk = Disk::with(&["a"]);
+        let mut watch = disk.watch();
+        disk.remove("a");
         (0..4).for_each(|_| assert_eq!(changes(&mut watch), []));
-        write(root.path(), "a/1/model.onnx", "A", 2);
+        disk.write("a/1/model.onnx", "A", 2);
         assert_eq!(changes(&mut watch), []);
         assert_eq!(changes(&mut watch), [Change::Changed("a".into(), 1)]);
     }
 
     #[test]
     fn link_moved_to_an_equal_size_and_time_is_a_change() {
-        let (root, builds) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        for (build, content) in [("x", "1"), ("y", "2")] {
-            write(builds.path(), &format!("{build}/model.onnx"), content, 1);
-        }
-        let version = root.path().join("a/1");
-        fs::create_dir_all(root.path().join("a")).unwrap();
-        std::os::unix::fs::symlink(builds.path().join("x"), &version).unwrap();
-        let mut watch = watch(root.path());
+        let (disk, builds) = (Disk::with(&[]), Disk::with(&["x", "y"]));
+        let version = disk.at("a/1");
+        fs::create_dir_all(disk.at("a")).unwrap();
+        std::os::unix::fs::symlink(builds.at("x/1"), &version).unwrap();
+        let mut watch = disk.watch();
         fs::remove_file(&version).unwrap();
-        std::os::unix::fs::symlink(builds.path().join("y"), &version).unwrap();
+        std::os::unix::fs::symlink(builds.at("y/1"), &version).unwrap();
         assert_eq!(changes(&mut watch), []);
         assert_eq!(changes(&mut watch), [Change::Changed("a".into(), 1)]);
     }
 
     #[test]
     fn touched_file_is_not_a_change() {
-        let root = tempfile::tempdir().unwrap();
-        write(root.path(), "a/1/model.onnx", "a", 1);
-        let mut watch = watch(root.path());
-        write(root.path(), "a/1/model.onnx", "a", 2);
+        let disk = Disk::with(&["a"]);
+        let mut watch = disk.watch();
+        disk.write("a/1/model.onnx", "a", 2);
         assert_eq!((changes(&mut watch), changes(&mut watch)), (vec![], vec![]));
     }
 
     #[test]
     fn changed_pooling_is_a_change() {
-        let root = tempfile::tempdir().unwrap();
-        write(root.path(), "a/1/model.onnx", "a", 1);
-        let mut watch = watch(root.path());
+        let disk = Disk::with(&["a"]);
+        let mut watch = disk.watch();
         let changed = [Change::Changed("a".into(), 1)];
         for (content, seconds) in [("new", 2), ("other", 3)] {
-            write(root.path(), "a/1/1_Pooling/config.json", content, seconds);
+            disk.write("a/1/1_Pooling/config.json", content, seconds);
             assert_eq!((changes(&mut watch), &changes(&mut watch)[..]), (vec![], &changed[..]), "{content}");
         }
-        fs::remove_dir_all(root.path().join("a/1/1_Pooling")).unwrap();
+        disk.remove("a/1/1_Pooling");
         assert_eq!((changes(&mut watch), &changes(&mut watch)[..]), (vec![], &changed[..]), "removed");
-        write(root.path(), "a/1/1_Pooling/notes.txt", "another file", 4);
+        disk.write("a/1/1_Pooling/notes.txt", "another file", 4);
         assert_eq!((changes(&mut watch), changes(&mut watch)), (vec![], vec![]));
     }
 
     #[test]
     fn changed_external_data_is_a_change() {
-        let root = tempfile::tempdir().unwrap();
-        write(root.path(), "a/1/model.onnx", "a", 1);
-        write(root.path(), "a/1/model.onnx.data", "1", 1);
-        let mut watch = watch(root.path());
-        write(root.path(), "a/1/model.onnx.data", "2", 2);
+        let disk = Disk::with(&["a"]);
+        disk.write("a/1/model.onnx.data", "1", 1);
+        let mut watch = disk.watch();
+        disk.write("a/1/model.onnx.data", "2", 2);
         assert_eq!(changes(&mut watch), []);
         assert_eq!(changes(&mut watch), [Change::Changed("a".into(), 1)]);
     }

@@ -8,7 +8,7 @@ use parm_encoder::{CodeSpec, Kind};
 use parm_parity_models::Error;
 use parm_parity_models::bundle::{
     Accuracy, Calibration, Deployed, Input, Manifest, Meaning, MeasuredCost, ModelFile, Output, Parity,
-    Problem, Range, Report, Scores, StandIn, StandInAccuracy, Training, verify,
+    Range, Report, Scores, StandIn, StandInAccuracy, Training, verify,
 };
 use parm_parity_models::onnx::Model;
 use parm_parity_models::onnx::rewrite::{self, End, Weights, derive};
@@ -82,7 +82,7 @@ fn whole(root: &Path) -> Manifest {
 }
 
 /// Changes a valid bundle and returns the report of its verification.
-pub(crate) fn check(spoil: impl FnOnce(&Path, &mut Manifest)) -> Report {
+fn check(spoil: impl FnOnce(&Path, &mut Manifest)) -> Report {
     let root = tempfile::tempdir().unwrap();
     let mut manifest = whole(root.path());
     spoil(root.path(), &mut manifest);
@@ -142,93 +142,91 @@ fn stand_ins_are_verified_and_ranked_by_cost() {
     assert!(text.contains("stand-in [lenet-small], cost unknown, agreement 0.985: ok"), "{text}");
 }
 
-#[test]
-fn stand_in_with_wrong_tensors_or_numbers_is_a_problem() {
-    let odd = check(|root, manifest| {
-        manifest.stand_ins = vec![stand_in(put(root, "lenet-odd", &parity_graph(2, 2)))];
-    });
-    assert!(matches!(odd.stand_ins[0].problems[..], [Problem::Tensor { .. }]), "{odd}");
-    let spoiled = check(|root, manifest| {
-        let mut spoiled = stand_in(put(root, "lenet-small", &sample::lenet()));
-        (spoiled.agreement, spoiled.costs[0].rows[2]) = (Some(1.5), f64::NAN);
-        manifest.stand_ins = vec![spoiled];
-    });
-    let found = &spoiled.stand_ins[0].problems[..];
-    assert!(matches!(found, [Problem::Fraction { .. }, Problem::Cost { .. }]), "{spoiled}");
-    let changed = check(|root, manifest| {
-        let file = put(root, "lenet-small", &sample::lenet());
-        manifest.stand_ins = vec![stand_in(ModelFile { sha256: "0".repeat(64), ..file })];
-    });
-    assert!(matches!(changed.stand_ins[0].problems[..], [Problem::Digest { .. }]), "{changed}");
-    assert!(!changed.is_sound());
+/// Cuts a file in half.
+fn tear(path: &Path) {
+    let bytes = fs::read(path).unwrap();
+    fs::write(path, &bytes[..bytes.len() / 2]).unwrap();
 }
 
 #[test]
-fn changed_model_file_is_found_by_its_digest() {
-    let other = |root: &Path, _: &mut Manifest| _ = put(root, "lenet.slots-k2", &parity_graph(3, 2));
-    let report = check(other);
-    assert_eq!(report.problems, []);
-    assert!(matches!(report.parities[1].problems[..], [Problem::Digest { version: 1, .. }]), "{report}");
-    assert!(report.parities[0].problems.is_empty() && !report.is_sound());
-    let retrained = check(|root, _| _ = put(root, "lenet", &parity_graph(1, 1)));
-    assert!(matches!(retrained.problems[..], [Problem::Digest { .. }]), "{retrained}");
-}
-
-#[test]
-fn missing_models_and_versions_are_named() {
-    let report = check(|_, manifest| manifest.parities[1].models[0].version = 7);
-    let missing = Problem::MissingVersion { model: "lenet.slots-k2".into(), version: 7, available: vec![1] };
-    assert_eq!(report.parities[1].problems, [missing]);
-    let report = check(|root, _| fs::remove_dir_all(root.join("lenet.sum-k2")).unwrap());
-    assert!(matches!(report.parities[0].problems[..], [Problem::Missing { .. }]), "{report}");
-}
-
-#[test]
-fn tensors_that_do_not_match_the_code_are_problems() {
-    let wrong = |model: &str, side, tensor: &str, wanted: &str, actual: &str| Problem::Tensor {
-        model: model.into(),
-        side,
-        tensor: tensor.into(),
-        wanted: wanted.into(),
-        actual: actual.into(),
-    };
-    let report = check(|_, manifest| manifest.parities[1].code.k = 3);
-    let expect = [
-        wrong("lenet.slots-k2", "input", "input", "FP32[-1, 3, 12, 12]", "FP32[-1, 2, 12, 12]"),
-        wrong("lenet.slots-k2", "output", "probabilities", "FP32[-1, 3, 5]", "FP32[-1, 2, 5]"),
+fn spoiled_bundle_is_refused_with_the_reason() {
+    type Spoil = fn(&Path, &mut Manifest);
+    let cases: [(Spoil, &[&str]); 23] = [
+        (
+            |root, _| _ = put(root, "lenet.slots-k2", &parity_graph(3, 2)),
+            &["'lenet.slots-k2' version 1 is not"],
+        ),
+        (
+            |root, _| _ = put(root, "lenet", &parity_graph(1, 1)),
+            &["'lenet' version 1 is not the bundled file"],
+        ),
+        (|root, _| tear(&root.join("lenet.sum-k2/1/model.onnx")), &["sha256"]),
+        (
+            |root, _| fs::remove_dir_all(root.join("lenet.sum-k2")).unwrap(),
+            &["put the model into the repository"],
+        ),
+        (|_, m| m.parities[1].models[0].version = 7, &["no version 7: available are [1]"]),
+        (|_, m| m.deployed.version = u64::MAX >> 1, &["has no version"]),
+        (|_, m| m.deployed.sha256 = "0".repeat(64), &["sha256"]),
+        (|_, m| m.deployed.sha256 = String::new(), &["sha256"]),
+        (|_, m| m.parities[0].models[0].name = "../lenet".into(), &["invalid model name '../lenet'"]),
+        (|_, m| m.parities[0].models[0].name = "/etc".into(), &["invalid model name '/etc'"]),
+        (|_, m| m.parities[0].models[0].name = "..".into(), &["invalid model name '..'"]),
+        (
+            |_, m| m.parities[1].code.k = 3,
+            &[
+                "input 'input' of model 'lenet.slots-k2' is FP32[-1, 2, 12, 12], expected FP32[-1, 3, 12, 12]",
+                "output 'probabilities' of model 'lenet.slots-k2' is FP32[-1, 2, 5], expected FP32[-1, 3, 5]",
+            ],
+        ),
+        (|_, m| m.deployed.outputs[0].name = "logits".into(), &["model 'lenet' has no output 'logits'"]),
+        (|_, m| m.parities[0].models.clear(), &["code sum needs 1 parity models, the manifest names 0"]),
+        (|_, m| m.parities[2].code = CodeSpec::new(Kind::Learned, 2, 1), &["needs an encoder and a decoder"]),
+        (|_, m| m.parities[0].code.k = 1000, &["unusable code"]),
+        (|_, m| m.parities[1].code = CodeSpec::new(Kind::Slots, usize::MAX >> 1, 1), &["k"]),
+        (|_, m| m.parities[0].code = CodeSpec::new(Kind::Sum, 2, usize::MAX >> 1), &["r"]),
+        (|_, m| m.deployed.inputs[0].shape = vec![-1, i64::MAX, i64::MAX, 2], &["input"]),
+        (|_, m| m.deployed.inputs[0].shape = Vec::new(), &["batch dimension"]),
+        (|_, m| m.deployed.outputs[0].shape = vec![-1, i64::MIN], &["none below"]),
+        (
+            |_, m| {
+                m.deployed.inputs[0].range = Some(Range { low: 1.0, high: f32::NAN });
+                m.deployed.outputs[0].default_answer = Some(vec![1.0]);
+                let wrong = Calibration { temperature: 0.0, threshold: 0.5, curve: None };
+                m.parities[1].calibration = Some(wrong);
+                m.parities[1].accuracy.as_mut().unwrap().degraded = 89.0;
+            },
+            &[
+                "invalid range",
+                "has 1 values, expected 5",
+                "temperature 0 and threshold 0.5",
+                "degraded is 89",
+            ],
+        ),
+        (
+            |root, m| {
+                let file = put(root, "lenet-small", &sample::lenet());
+                let odd = stand_in(put(root, "lenet-odd", &parity_graph(2, 2)));
+                let changed = stand_in(ModelFile { sha256: "0".repeat(64), ..file.clone() });
+                let mut spoiled = stand_in(file);
+                (spoiled.agreement, spoiled.costs[0].rows[2]) = (Some(1.5), f64::NAN);
+                m.stand_ins = vec![odd, changed, spoiled];
+            },
+            &[
+                "model 'lenet-odd' is",
+                "'lenet-small' version 1 is not",
+                "the agreement of",
+                "invalid cost of",
+            ],
+        ),
     ];
-    assert_eq!(report.parities[1].problems, expect);
-    let report = check(|_, manifest| manifest.deployed.outputs[0].name = "logits".into());
-    assert!(matches!(report.problems[..], [Problem::NoTensor { side: "output", .. }]), "{report}");
-}
-
-#[test]
-fn wrong_number_of_models_is_a_problem() {
-    let report = check(|_, manifest| manifest.parities[0].models.clear());
-    let expect = [Problem::Models { code: "sum".into(), wanted: 1, named: 0 }];
-    assert_eq!(report.parities[0].problems, expect);
-    let report = check(|_, manifest| manifest.parities[2].code = CodeSpec::new(Kind::Learned, 2, 1));
-    assert_eq!(report.parities[2].problems, [Problem::Learned]);
-    let report = check(|_, manifest| manifest.parities[0].code.k = 1000);
-    assert!(matches!(report.parities[0].problems[..], [Problem::Code { .. }]), "{report}");
-}
-
-#[test]
-fn invalid_numbers_are_problems() {
-    let report = check(|_, manifest| {
-        manifest.deployed.inputs[0].range = Some(Range { low: 1.0, high: f32::NAN });
-        manifest.deployed.outputs[0].default_answer = Some(vec![1.0]);
-        manifest.parities[1].calibration =
-            Some(Calibration { temperature: 0.0, threshold: 0.5, curve: None });
-        manifest.parities[1].accuracy.as_mut().unwrap().degraded = 89.0;
-    });
-    let [Problem::Range { .. }, answer] = &report.problems[..] else { panic!("{report}") };
-    assert_eq!(*answer, Problem::DefaultAnswer { output: "probabilities".into(), wanted: 5, actual: 1 });
-    let expect = [
-        Problem::Calibration { temperature: 0.0, threshold: 0.5 },
-        Problem::Fraction { what: "degraded".into(), value: 89.0 },
-    ];
-    assert_eq!(report.parities[1].problems, expect);
+    for (at, (spoil, reasons)) in cases.into_iter().enumerate() {
+        let report = check(spoil);
+        let said = report.to_string();
+        assert!(!report.is_sound() && reasons.iter().all(|reason| said.contains(reason)), "{at}: {said}");
+        // A spoiled parity spoils no other.
+        assert!(at > 0 || (report.problems.is_empty() && report.parities[0].problems.is_empty()), "{said}");
+    }
 }
 
 #[test]
@@ -263,4 +261,27 @@ fn failed_write_of_a_manifest_leaves_no_file() {
     fs::create_dir_all(root.path().join("taken/parm.toml")).unwrap();
     assert!(manifest.write(&root.path().join("taken/parm.toml")).is_err());
     assert_eq!(fs::read_dir(root.path().join("taken")).unwrap().count(), 1);
+}
+
+#[test]
+fn manifest_is_rejected_when_its_text_is_hostile() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("parm.toml");
+    let deep = "a = ".to_owned() + &"[".repeat(100_000);
+    for (text, words) in [
+        (deep.as_str(), "recursion"),
+        ("format = 18446744073709551616", "format"),
+        ("format = 1\n[deployed]\nversion = -1", "version"),
+        ("format = nan", "format"),
+        ("\0", "TOML"),
+        ("", "format"),
+    ] {
+        fs::write(&path, text).unwrap();
+        let error = Manifest::read(&path).unwrap_err().to_string();
+        assert!(error.contains(words), "{words}: {:.300}", error);
+    }
+    fs::write(&path, [0xff; 100]).unwrap();
+    assert!(Manifest::read(&path).unwrap_err().to_string().contains("UTF-8"));
+    fs::write(&path, "#".repeat(17 << 20)).unwrap();
+    assert!(Manifest::read(&path).unwrap_err().to_string().contains("which no manifest has"));
 }

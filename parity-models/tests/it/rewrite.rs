@@ -81,13 +81,17 @@ fn slot_of_a_divided_network_reads_only_its_own_query() {
     }
 }
 
-#[test]
-fn divided_linear_model_is_exact_in_every_slot() {
+fn linear() -> Model {
     let mut linear = Builder::new("linear", sample::SEED);
     let x = linear.input(Value::batch_of_f32("x", &[5]));
     linear.dense("y", &x, Dense { inputs: 5, outputs: 3 }).unwrap();
     linear.output(Value::batch_of_f32("y", &[3]));
-    let linear = linear.build().unwrap();
+    linear.build().unwrap()
+}
+
+#[test]
+fn divided_linear_model_is_exact_in_every_slot() {
+    let linear = linear();
     let derived = derive(&linear, &Design { start: Weights::Divided, ..parity(3) }).unwrap();
     let queries = Random::new(1).uniforms(1.0, 15);
     let (actual, expect) = (run::rows(&derived, 1, &[15], &queries), run::rows(&linear, 3, &[5], &queries));
@@ -96,11 +100,7 @@ fn divided_linear_model_is_exact_in_every_slot() {
 
 #[test]
 fn linear_stem_averages_unequal_queries() {
-    let mut linear = Builder::new("linear", sample::SEED);
-    let x = linear.input(Value::batch_of_f32("x", &[5]));
-    linear.dense("y", &x, Dense { inputs: 5, outputs: 3 }).unwrap();
-    linear.output(Value::batch_of_f32("y", &[3]));
-    let linear = linear.build().unwrap();
+    let linear = linear();
     let derived = derive(&linear, &Design { head: slots(1), ..parity(2) }).unwrap();
     let queries = Random::new(1).uniforms(1.0, 10);
     let mean: Vec<f32> = (0..5).map(|at| (queries[at] + queries[at + 5]) / 2.0).collect();

@@ -11,7 +11,7 @@ use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{Attribute, DataType, Defect, Kind, Tensor};
 
-use crate::graph::{Links, Size, Survey, sort, types, with_axes};
+use crate::graph::{Links, Size, Survey, types};
 
 /// The first version of the operators whose `Clip` takes integers.
 const INTEGER_CLIP: i64 = 12;
@@ -90,8 +90,8 @@ fn replace(
     };
     let (low, high) = (bound(draft, "low", -1)?, bound(draft, "high", classes as i64)?);
     let flat = draft.fresh(&format!("{made}/flat"));
-    let squeeze = draft.make("Squeeze", &[indices], &flat, []);
-    let squeeze = with_axes(draft, squeeze, vec![-1], AXES_AS_INPUT);
+    let mut squeeze = draft.make("Squeeze", &[indices], &flat, []);
+    draft.give(&mut squeeze, "axes", &[-1], AXES_AS_INPUT)?;
     let inside = draft.fresh(&format!("{made}/inside"));
     let clip = draft.make("Clip", &[&flat, &low, &high], &inside, []);
     draft.nodes[at] = draft.make("Gather", &[&table, &inside], &made, [("axis", Attribute::Int(0))]);
@@ -103,7 +103,7 @@ fn replace(
 /// combines rows of tables with constants. What remains between constants is settled afterwards.
 pub(super) fn precompute(draft: &mut Draft) -> Result<(), Defect> {
     // A lookup may still stand at the end: its readers must come behind it.
-    sort(draft);
+    draft.sort();
     // The tables of values that are looked up, and the indices.
     let mut looked_up: HashMap<String, (String, String)> = HashMap::new();
     let mut dims: HashMap<String, Vec<usize>> = HashMap::new();

@@ -6,14 +6,14 @@
 //! The engine computes f on a dense grid to find its direction, because exporters write one activation as a dozen nodes,
 //! each in its own way.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use parm_parity_models::onnx::ops::axes;
 use parm_parity_models::onnx::proto::NodeProto;
-use parm_parity_models::onnx::rewrite::Draft;
-use parm_parity_models::onnx::{Attribute, Kind, Tensor, Value};
+use parm_parity_models::onnx::rewrite::{Draft, Names};
+use parm_parity_models::onnx::{Defect, Kind, Tensor, Value};
 
-use crate::graph::{Links, Survey, with_axes};
+use crate::graph::{Links, Survey};
 use crate::rows::Rows;
 use crate::workshop::Workshop;
 
@@ -24,8 +24,7 @@ const MOST: usize = 64;
 /// Changes by less than this share of the values are rounding: engines bound the argument of a sigmoid.
 const ROUNDING: f32 = 2e-5;
 
-/// Moves functions behind maxima.
-pub(super) fn postpone(workshop: &Workshop, draft: &mut Draft, survey: &Survey) {
+pub(super) fn postpone(workshop: &Workshop, draft: &mut Draft, survey: &Survey) -> Result<(), Defect> {
     let pools = draft.nodes.iter().filter(|node| node.is(&["GlobalMaxPool", "ReduceMax"]));
     let pools: Vec<String> = pools.filter_map(|node| node.only_output().map(str::to_owned)).collect();
     for pool in pools {
@@ -33,9 +32,10 @@ pub(super) fn postpone(workshop: &Workshop, draft: &mut Draft, survey: &Survey) 
         let links = Links::of(draft);
         let plan = links.maker(&pool).and_then(|at| Plan::of(draft, &links, survey, at));
         if let Some(plan) = plan.filter(|plan| plan.function.rises(workshop, draft)) {
-            plan.carry_out(draft);
+            plan.carry_out(draft)?;
         }
     }
+    Ok(())
 }
 
 /// A maximum and the nodes that can move behind it.
@@ -68,30 +68,29 @@ impl Plan {
         moves.then_some(Self { pool: at, axes, keeps_axes, shifts, root, function })
     }
 
-    fn carry_out(&self, draft: &mut Draft) {
+    fn carry_out(&self, draft: &mut Draft) -> Result<(), Defect> {
         let pool = draft.nodes[self.pool].clone();
         let made = pool.only_output().unwrap_or_default().to_owned();
         let largest = draft.fresh(&format!("{made}/largest"));
         // Engines have fast kernels for global pools, so a global pool stays one.
-        let node = match pool.is(&["GlobalMaxPool"]) {
-            true => draft.make("GlobalMaxPool", &[&self.root], &largest, []),
-            false => {
-                let keeps = [("keepdims", Attribute::Int(1))];
-                let node = draft.make("ReduceMax", &[&self.root], &largest, keeps);
-                with_axes(draft, node, self.axes.clone(), AXES_AS_INPUT)
-            }
-        };
+        let mut node = draft.make(&pool.op_type, &[&self.root], &largest, []);
+        if pool.is(&["ReduceMax"]) {
+            node.set("keepdims", 1i64);
+            draft.give(&mut node, "axes", &self.axes, AXES_AS_INPUT)?;
+        }
         draft.nodes.push(node);
-        let shifts: Vec<usize> = self.shifts.iter().rev().copied().collect();
-        let shifted = copy(draft, &shifts, (&self.root, &largest));
-        let answer = copy(draft, &self.function.nodes, (&self.function.root, &shifted));
-        draft.nodes[self.pool] = match self.keeps_axes {
-            true => draft.make("Identity", &[&answer], &made, []),
-            false => {
-                let last = draft.make("Squeeze", &[&answer], &made, []);
-                with_axes(draft, last, self.axes.clone(), 13)
-            }
-        };
+        let places: Vec<usize> = self.shifts.iter().rev().chain(&self.function.nodes).copied().collect();
+        let mut names = Names::from([(self.root.clone(), largest)]);
+        let copies = draft.copy(&places, ("largest", false), &mut names)?;
+        draft.nodes.extend(copies);
+        let answer = &names[&self.function.top];
+        let last = if self.keeps_axes { "Identity" } else { "Squeeze" };
+        let mut last = draft.make(last, &[answer], &made, []);
+        if !self.keeps_axes {
+            draft.give(&mut last, "axes", &self.axes, 13)?;
+        }
+        draft.nodes[self.pool] = last;
+        Ok(())
     }
 }
 
@@ -117,9 +116,7 @@ fn shift(draft: &Draft, links: &Links, value: &str, (axes, rank): (&[i64], i64))
 /// A function that works value by value, with only numbers as constants.
 #[derive(Clone, Debug)]
 struct Function {
-    /// The input.
     root: String,
-    /// The output.
     top: String,
     /// Positions of its nodes, each behind its inputs. Empty if root and top are the same.
     nodes: Vec<usize>,
@@ -192,27 +189,6 @@ fn rises(values: &[f32]) -> bool {
         has_risen |= change > slack;
         change.is_finite() && !(has_risen && change < -slack)
     }) && has_risen
-}
-
-/// Copies these nodes so that they work on `root` instead of `old`, and returns the name of their output.
-fn copy(draft: &mut Draft, nodes: &[usize], (old, root): (&str, &str)) -> String {
-    let mut names: HashMap<String, String> = HashMap::from([(old.to_owned(), root.to_owned())]);
-    let mut made = root.to_owned();
-    for &at in nodes {
-        let mut node = draft.nodes[at].clone();
-        for name in &mut node.input {
-            if let Some(copied) = names.get(name) {
-                name.clone_from(copied);
-            }
-        }
-        node.name = draft.fresh(&node.name);
-        for name in &mut node.output {
-            made = draft.fresh(name);
-            names.insert(std::mem::replace(name, made.clone()), made.clone());
-        }
-        draft.nodes.push(node);
-    }
-    made
 }
 
 #[cfg(test)]

@@ -7,39 +7,36 @@
 //! The rule of a rewrite says that the answers do not change, and a check confirms it: the rewritten graph must give the
 //! deployed model's outputs on calibration rows, up to rounding. Otherwise it is not used.
 
-mod constant;
-mod fold;
+mod fuse;
 mod idle;
 mod lookup;
 mod maximum;
-mod swish;
+
+use std::collections::BTreeSet;
 
 use parm_parity_models::onnx::ops::axes;
 use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{DataType, Tensor};
 
-pub(crate) use constant::settle;
-
 use crate::Error;
-use crate::graph::{Size, Survey, sort, tidy, types, with_axes};
+use crate::graph::{Size, Survey, probe, tidy, types};
 use crate::rows::Rows;
 use crate::workshop::Workshop;
 
 /// Shorter sums take no time.
 const FEWEST: usize = 16;
 
-/// Applies the rewrites.
 pub(crate) fn rewrite(workshop: &Workshop, draft: &Draft, rows: &Rows) -> Result<Draft, Error> {
     let mut draft = draft.clone();
-    swish::gather(&mut draft);
-    fold::fold(&mut draft)?;
+    fuse::gather(&mut draft);
+    fuse::fold(&mut draft)?;
     let survey = Survey::of(workshop, &draft, rows)?;
     idle::settle(&mut draft, &survey)?;
     idle::bypass(&mut draft, &survey);
     lookup::look_up(&mut draft, &survey)?;
     lookup::precompute(&mut draft)?;
-    maximum::postpone(workshop, &mut draft, &survey);
+    maximum::postpone(workshop, &mut draft, &survey)?;
     tidy(&mut draft);
     settle(workshop, draft, rows)
 }
@@ -65,12 +62,12 @@ pub(crate) fn quicken(workshop: &Workshop, draft: &Draft, rows: &Rows) -> Result
         }
         let sums = quick.fresh(&format!("{made}/sums"));
         quick.nodes[at] = quick.make("MatMul", &[&ones, read], &sums, []);
-        let squeeze = quick.make("Squeeze", &[&sums], made, []);
-        let squeeze = with_axes(&mut quick, squeeze, vec![axis], 13);
+        let mut squeeze = quick.make("Squeeze", &[&sums], made, []);
+        quick.give(&mut squeeze, "axes", &[axis], 13)?;
         quick.nodes.push(squeeze);
     }
     quick.forget(|_| true);
-    sort(&mut quick);
+    quick.sort();
     Ok(quick)
 }
 
@@ -82,6 +79,54 @@ fn summed(draft: &Draft, survey: &Survey, node: &NodeProto) -> Option<(usize, i6
     // The rows are not one of its dimensions, and more than one number per row remains.
     let [_, .., Size::Fixed(count), Size::Fixed(beside)] = sizes else { return None };
     (axis == rank - 2 && rank > 2 && *count >= FEWEST && *beside > 1).then_some((*count, axis))
+}
+
+/// The most elements of a result.
+const LARGEST: usize = 1 << 26;
+
+/// Replaces nodes that only read constants by their results: exporters reshape biases, convert weights and compute sizes in
+/// the graph, and no family recognises a weight behind such a node. The engine computes them, so no operator needs a rule
+/// here. A graph whose results the engine cannot return stays as it is.
+pub(crate) fn settle(workshop: &Workshop, draft: Draft, rows: &Rows) -> Result<Draft, Error> {
+    let types = types(&draft);
+    let outputs: BTreeSet<&str> = draft.graph().output.iter().map(|output| output.name.as_str()).collect();
+    let mut settled: BTreeSet<String> = BTreeSet::new();
+    for node in &draft.nodes {
+        let mut reads = node.input.iter().filter(|name| !name.is_empty());
+        let is_constant = reads.all(|name| draft.constants.contains_key(name) || settled.contains(name));
+        let is_random = node.op_type.starts_with("Random") || node.is(&["Bernoulli", "Multinomial"]);
+        let is_known = |name: &str| types.get(name).is_some_and(|kind| kind.to_protocol().is_some());
+        let made = node.only_output().filter(|made| is_known(made) && !outputs.contains(made));
+        if is_constant && !node.input.is_empty() && !is_random {
+            settled.extend(made.map(str::to_owned));
+        }
+    }
+    // Only results that other nodes read are wanted.
+    let is_read = |name: &String| {
+        draft.nodes.iter().any(|node| {
+            node.input.contains(name) && !node.only_output().is_some_and(|made| settled.contains(made))
+        })
+    };
+    let values: Vec<String> = settled.iter().filter(|name| is_read(name)).cloned().collect();
+    if values.is_empty() {
+        return Ok(draft);
+    }
+    let model = probe(&draft, &values)?;
+    let Ok(mut runner) = workshop.load("constants", model.bytes()) else { return Ok(draft) };
+    let Ok(results) = runner.run(&rows.first(1)?, 0..1) else { return Ok(draft) };
+    let mut folded = draft.clone();
+    for (name, result) in values.iter().zip(results) {
+        let datatype = types.get(name).copied().unwrap_or(DataType::Float);
+        if datatype.to_protocol() != Some(result.datatype()) || result.len() > LARGEST {
+            return Ok(draft);
+        }
+        let tensor = Tensor::new(name, datatype, result.shape(), result.data().clone())?;
+        folded.constants.insert(name.clone(), tensor);
+    }
+    folded.nodes.retain(|node| !node.only_output().is_some_and(|made| settled.contains(made)));
+    folded.forget(|_| true);
+    // Several nodes may have read one result: each gets its own copy again.
+    Ok(Draft::new(&folded.finish()?)?)
 }
 
 #[cfg(test)]

@@ -20,26 +20,22 @@ pub(crate) fn raise(draft: &mut Draft) -> Result<(), String> {
     if version >= PER_CHANNEL {
         return Ok(());
     }
+    let refused = |obstacle: String| {
+        format!(
+            "8-bit numbers want version {PER_CHANNEL} of the operators, and {obstacle}: export the model anew"
+        )
+    };
     if version < OLDEST {
-        return Err(format!(
-            "8-bit numbers want version {PER_CHANNEL} of the operators, and those of version {version} mean too much else: \
-             export the model anew"
-        ));
+        return Err(refused(format!("those of version {version} mean too much else")));
     }
     let declared = draft.graph().output.iter().chain(&draft.graph().value_info).map(Value::from_proto);
     let ranks = declared.filter_map(|value| Some((value.name, value.shape?.len() as i64))).collect();
     let mut raised = Vec::with_capacity(draft.nodes.len());
     for node in draft.nodes.clone() {
         let op = node.op_type.clone();
-        match raised_node(draft, node, version, &ranks).map_err(|defect| defect.to_string())? {
-            Some(nodes) => raised.extend(nodes),
-            None => {
-                return Err(format!(
-                    "8-bit numbers want version {PER_CHANNEL} of the operators, and {op} of version {version} cannot be brought to \
-                     it: export the model anew"
-                ));
-            }
-        }
+        let nodes = raised_node(draft, node, version, &ranks).map_err(|defect| defect.to_string())?;
+        let obstacle = || refused(format!("{op} of version {version} cannot be brought to it"));
+        raised.extend(nodes.ok_or_else(obstacle)?);
     }
     draft.nodes = raised;
     draft.set_opset(PER_CHANNEL);
@@ -102,13 +98,12 @@ fn raised_node(
 
 /// Whether an operator needs a change, or no newer one replaces it.
 fn is_changed(node: &NodeProto) -> bool {
-    match node.op_type.as_str() {
-        "Squeeze" | "Unsqueeze" | "ReduceSum" | "Split" | "Slice" | "Pad" | "Clip" | "TopK" | "Dropout"
-        | "Resize" | "Softmax" | "LogSoftmax" | "Hardmax" | "Upsample" | "Scatter" => {
-            matches!(node.domain.as_str(), "" | "ai.onnx")
-        }
+    let is_listed = match node.op_type.as_str() {
+        "Squeeze" | "Unsqueeze" | "ReduceSum" | "Split" | "Slice" | "Pad" | "Clip" | "TopK" => true,
+        "Dropout" | "Resize" | "Softmax" | "LogSoftmax" | "Hardmax" | "Upsample" | "Scatter" => true,
         _ => false,
-    }
+    };
+    is_listed && node.is(&[&node.op_type])
 }
 
 /// Whether a node of a body needs a change, which is not made there.

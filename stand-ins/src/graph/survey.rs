@@ -1,15 +1,18 @@
-//! Survey: the sizes of a graph's values, measured by running it.
+//! Survey: the sizes of a graph's values, measured by running it, and the work that follows from them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-use parm_parity_models::onnx::DataType;
+use parm_parity_models::onnx::ops;
+use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::Draft;
+use parm_protocol::Tensor;
+use serde::Serialize;
 
 use super::{probe, types};
 use crate::Error;
 use crate::memory::{self, Need, UNFUSED};
 use crate::rows::Rows;
-use crate::workshop::Workshop;
+use crate::workshop::{Progress, Workshop};
 
 /// One size of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +48,7 @@ fn looks(workshop: &Workshop, draft: &Draft, runs: &[(&Rows, usize)]) -> Option<
         sized.nodes.push(node);
         sizes.push(size);
     }
-    let types = sizes.iter().map(|size| (size.clone(), DataType::Int64)).collect();
-    let mut runner = workshop.load("survey", probe(&sized, &sizes, &types).ok()?.bytes()).ok()?;
+    let mut runner = workshop.load("survey", probe(&sized, &sizes).ok()?.bytes()).ok()?;
     let look = |(rows, count): &(&Rows, usize)| -> Option<Look> {
         let outputs = runner.run(rows, 0..*count).ok()?;
         let mut look = Look::new();
@@ -62,7 +64,6 @@ fn looks(workshop: &Workshop, draft: &Draft, runs: &[(&Rows, usize)]) -> Option<
     Some(runs.iter().map(look).collect())
 }
 
-/// The sizes in a run of one row.
 fn look_at_one(workshop: &Workshop, draft: &Draft, rows: &Rows) -> Option<Look> {
     looks(workshop, draft, &[(rows, 1)])?.pop()?
 }
@@ -103,13 +104,6 @@ impl Survey {
         Some(Need::of(draft, (&look, &types(draft)), rows.is_batched()))
     }
 
-    /// The bytes of these values for one row; none if sizes are unknown.
-    pub(crate) fn bytes(workshop: &Workshop, draft: &Draft, values: &[String], rows: &Rows) -> u64 {
-        let (types, look) = (types(draft), look_at_one(workshop, draft, rows).unwrap_or_default());
-        values.iter().map(|value| memory::bytes(value, &look, &types)).sum()
-    }
-
-    /// The sizes of a value, if known.
     pub(crate) fn sizes(&self, value: &str) -> Option<&[Size]> {
         self.sizes.get(value).map(Vec::as_slice)
     }
@@ -138,6 +132,25 @@ impl Survey {
     }
 }
 
+/// Rows of a run that returns inner values, if these fit the memory.
+const TOGETHER: usize = 4;
+
+/// Runs all rows and gives these values of each run to `take`, with the run's number and the number of runs.
+pub(crate) fn inner_values(
+    workshop: &Workshop,
+    (draft, values): (&Draft, &[String]),
+    (rows, progress): (&Rows, &dyn Progress),
+    mut take: impl FnMut((usize, usize), Vec<Tensor>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let (types, look) = (types(draft), look_at_one(workshop, draft, rows).unwrap_or_default());
+    // None if sizes are unknown.
+    let bytes = values.iter().map(|value| memory::bytes(value, &look, &types)).sum();
+    let together = workshop.returning(TOGETHER, bytes)?;
+    let mut runner = workshop.load("values", probe(draft, values)?.bytes())?;
+    let runs = rows.len().div_ceil(together);
+    runner.run_all(rows, (together, progress), |run, made| take((run, runs), made))
+}
+
 /// Derives the sizes for any number of rows from runs on two numbers of them, of which the second is one more.
 fn compared(
     (few, a): (&Look, usize),
@@ -161,6 +174,49 @@ fn size((few, a): (usize, usize), (more, b): (usize, usize)) -> Option<Size> {
     match few == more {
         true => Some(Size::Fixed(few)),
         false => (few.is_multiple_of(a) && few / a * b == more).then_some(Size::Rows(few / a)),
+    }
+}
+
+/// The number of operators that are listed; the others are small.
+const MOST: usize = 5;
+
+/// An operator's share of the work.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Work {
+    /// The operator; its name tells variants apart.
+    pub operator: String,
+    /// Its share of the multiplications; any other operation on a value counts as one.
+    pub share: f64,
+}
+
+/// The operators with the most work, in descending order. Empty if a size is unknown, since shares would be untrue.
+pub(crate) fn work(draft: &Draft, survey: &Survey) -> Vec<Work> {
+    let Some(look) = survey.looks().first() else { return Vec::new() };
+    let mut kinds: BTreeMap<String, f64> = BTreeMap::new();
+    for node in &draft.nodes {
+        let Some(count) = multiplications(node, look) else { return Vec::new() };
+        *kinds.entry(name(draft, node)).or_default() += count;
+    }
+    let total = kinds.values().sum::<f64>().max(1.0);
+    let all = kinds.into_iter().map(|(operator, count)| Work { operator, share: count / total });
+    let mut all: Vec<Work> = all.filter(|work| work.share >= 0.005).collect();
+    all.sort_by(|a, b| b.share.total_cmp(&a.share));
+    all.truncate(MOST);
+    all
+}
+
+/// The multiplications of a node; `None` if sizes are unknown.
+pub(crate) fn multiplications(node: &NodeProto, look: &Look) -> Option<f64> {
+    ops::multiplications(node, |name| look.get(name).map(Vec::as_slice))
+}
+
+/// The name of an operator in sentences: grouped convolutions and products of two values have names of their own.
+pub(crate) fn name(draft: &Draft, node: &NodeProto) -> String {
+    let is_constant = |place: usize| node.at(place).is_some_and(|name| draft.constants.contains_key(name));
+    match node.op_type.as_str() {
+        "Conv" if node.int("group").unwrap_or(1) > 1 => "Conv in groups".into(),
+        "MatMul" if !is_constant(0) && !is_constant(1) => "MatMul of two values".into(),
+        op => op.into(),
     }
 }
 

@@ -11,15 +11,15 @@
 
 use std::collections::BTreeMap;
 
-use parm_parity_models::onnx::rewrite::Draft;
+use parm_parity_models::onnx::rewrite::{Draft, Names};
 use parm_parity_models::onnx::{Attribute, Tensor as OnnxTensor};
 use parm_protocol::Tensor;
 
 use super::points::{Layer, to_maxima};
-use super::write::{Layout, lay_out, lighten, step};
-use super::{Cuts, Ranges, Scope};
+use super::write::{Layout, lay_out, lighten, pair, step};
+use super::{Cuts, Ranges};
 use crate::Error;
-use crate::graph::{Links, add_bias, probe, sort, types, with_axes};
+use crate::graph::{Links, add_bias, probe};
 use crate::memory::COMPARED;
 use crate::rows::Rows;
 use crate::workshop::{Progress, Workshop};
@@ -45,13 +45,13 @@ pub(crate) fn correct(
     workshop: &Workshop,
     draft: &Draft,
     (rows, progress): (&Rows, &dyn Progress),
-    (ranges, scope, cuts): (&Ranges, Scope, &Cuts),
+    (ranges, cuts): (&Ranges, &Cuts),
 ) -> Result<Draft, Error> {
     let mut aside = draft.clone();
-    let pairs = compare(&mut aside, ranges, (scope, cuts))?;
-    sort(&mut aside);
+    let pairs = compare(&mut aside, ranges, cuts)?;
+    aside.sort();
     let values: Vec<String> = pairs.iter().map(|pair| pair.apart.clone()).collect();
-    let mut runner = workshop.load("biases", probe(&aside, &values, &types(&aside))?.bytes())?;
+    let mut runner = workshop.load("biases", probe(&aside, &values)?.bytes())?;
     let mut means: Vec<Vec<Mean>> = pairs.iter().map(|pair| vec![Mean::default(); pair.channels]).collect();
     runner.run_all(rows, (workshop.together(TOGETHER, COMPARED), progress), |_, made| {
         let mut layers = pairs.iter().zip(&mut means).zip(&made);
@@ -64,14 +64,14 @@ pub(crate) fn correct(
             add_bias(&mut corrected, pair.at, &shift)?;
         }
     }
-    sort(&mut corrected);
+    corrected.sort();
     Ok(corrected)
 }
 
 /// Adds an 8-bit copy of every layer, with the same input as the layer.
-fn compare(aside: &mut Draft, ranges: &Ranges, settings: (Scope, &Cuts)) -> Result<Vec<Pair>, Error> {
+fn compare(aside: &mut Draft, ranges: &Ranges, cuts: &Cuts) -> Result<Vec<Pair>, Error> {
     let links = Links::of(aside);
-    let Layout { layers, mappings } = lay_out(aside, &links, ranges, settings)?;
+    let Layout { layers, mappings } = lay_out(aside, &links, ranges, cuts)?;
     let mut rounded: BTreeMap<String, String> = BTreeMap::new();
     let mut pairs = Vec::new();
     for layer in layers {
@@ -83,46 +83,25 @@ fn compare(aside: &mut Draft, ranges: &Ranges, settings: (Scope, &Cuts)) -> Resu
         let (read, mapping) = (read.to_owned(), &mappings[read]);
         let name = match rounded.get(&read) {
             Some(name) => name.clone(),
-            None => {
-                let [scale, zero] = mapping;
-                let (bytes, back) =
-                    (aside.fresh(&format!("{read}/bytes")), aside.fresh(&format!("{read}/rounded")));
-                let to = aside.make("QuantizeLinear", &[&read, scale, zero], &bytes, []);
-                let from = aside.make("DequantizeLinear", &[&bytes, scale, zero], &back, []);
-                aside.nodes.extend([to, from]);
-                rounded.insert(read.clone(), back.clone());
-                back
-            }
+            None => pair(aside, &read, mapping),
         };
-        let weight = aside.constants[&aside.nodes[layer.at].input[1]].dims().to_vec();
+        rounded.insert(read.clone(), name.clone());
+        let channels = aside.constants[&aside.nodes[layer.at].input[1]].dims()[layer.axis];
         let is_last = !aside.nodes[layer.at].is(&["Conv"]);
-        let mut node = aside.nodes[layer.at].clone();
-        node.name = aside.fresh(&node.name);
-        node.input[0] = name;
-        node.output = vec![aside.fresh(&made)];
-        let mut other = node.output[0].clone();
-        aside.nodes.push(node);
-        let copy = Layer { at: aside.nodes.len() - 1, ..layer.clone() };
+        // The path to the maxima behind the layer is repeated behind the copy.
+        let maxima = to_maxima(aside, &links, &made);
+        let whole = maxima.last().and_then(|&at| aside.nodes[at].only_output()).unwrap_or(&made).to_owned();
+        let places: Vec<usize> = std::iter::once(layer.at).chain(maxima.iter().copied()).collect();
+        let copy = Layer { at: aside.nodes.len(), ..layer.clone() };
+        let mut names = Names::from([(read, name)]);
+        let copies = aside.copy(&places, ("copy", false), &mut names)?;
+        aside.nodes.extend(copies);
         let scale = step(aside, mapping)?;
-        lighten(aside, &copy, (scale, settings.1.steps))?;
-        // Repeats the path to the maxima behind the copy.
-        let mut whole = made;
-        let maxima = to_maxima(aside, &links, &whole);
-        let is_maximum = !maxima.is_empty();
-        for at in maxima {
-            let mut node = aside.nodes[at].clone();
-            whole = node.only_output().unwrap_or_default().to_owned();
-            node.name = aside.fresh(&node.name);
-            node.input[0] = other;
-            other = aside.fresh(&whole);
-            node.output = vec![other.clone()];
-            aside.nodes.push(node);
-        }
+        lighten(aside, &copy, (scale, cuts.steps))?;
         let mut apart = aside.fresh(&format!("{whole}/apart"));
-        let difference = aside.make("Sub", &[&whole, &other], &apart, []);
+        let difference = aside.make("Sub", &[&whole, &names[&whole]], &apart, []);
         aside.nodes.push(difference);
-        let channels = weight[layer.axis];
-        if !is_maximum {
+        if maxima.is_empty() {
             apart = means_of(aside, &apart, (channels, is_last))?;
         }
         pairs.push(Pair { at: layer.at, apart, channels, is_last });
@@ -136,8 +115,8 @@ fn means_of(aside: &mut Draft, value: &str, (channels, is_last): (usize, bool)) 
     let sizes = aside.add_constant(OnnxTensor::from_i64(&format!("{value}/sizes"), &[3], &sizes)?);
     let (flat, means) = (aside.fresh(&format!("{value}/flat")), aside.fresh(&format!("{value}/means")));
     let reshape = aside.make("Reshape", &[value, &sizes], &flat, []);
-    let mean = aside.make("ReduceMean", &[&flat], &means, [("keepdims", Attribute::Int(0))]);
-    let mean = with_axes(aside, mean, vec![if is_last { 1 } else { 2 }], MEANS_READ_AXES);
+    let mut mean = aside.make("ReduceMean", &[&flat], &means, [("keepdims", Attribute::Int(0))]);
+    aside.give(&mut mean, "axes", &[if is_last { 1 } else { 2 }], MEANS_READ_AXES)?;
     aside.nodes.extend([reshape, mean]);
     Ok(means)
 }
@@ -224,7 +203,7 @@ mod tests {
         let (ranges, cuts) = (gather(&stage.workshop, &draft, &rows, &Alone).unwrap(), Cuts::of(0.0));
         let said = stage.answers(&model, &rows);
         let off = |draft: &Draft| {
-            let copy = quantise(draft, &ranges, Scope::All, &cuts).unwrap().unwrap();
+            let copy = quantise(draft, &ranges, &cuts).unwrap().unwrap();
             let answers = stage.answers(&copy.finish().unwrap(), &rows);
             let mut sums = [0.0f32; OUTPUTS];
             for (place, (a, b)) in said.iter().zip(&answers).enumerate() {
@@ -232,8 +211,7 @@ mod tests {
             }
             sums.iter().map(|sum| sum.abs()).sum::<f32>()
         };
-        let corrected =
-            correct(&stage.workshop, &draft, (&rows, &Alone), (&ranges, Scope::All, &cuts)).unwrap();
+        let corrected = correct(&stage.workshop, &draft, (&rows, &Alone), (&ranges, &cuts)).unwrap();
         let (before, after) = (off(&draft), off(&corrected));
         assert!(before > 0.0 && after < 0.1 * before, "{before} became {after}");
     }

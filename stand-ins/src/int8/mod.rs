@@ -21,15 +21,11 @@
 //! treat the range of maxima as noise; ranges per channel of values, for which engines have no kernels.
 
 mod correct;
-mod parts;
 mod points;
 mod ranges;
-mod tally;
-mod weights;
 mod write;
 
 pub(crate) use correct::correct;
-pub(crate) use parts::{Part, parts};
+pub(crate) use points::{Part, kinds, parts};
 pub(crate) use ranges::{Cuts, Ranges, gather, measured};
-pub(crate) use weights::Steps;
-pub(crate) use write::{Scope, quantise};
+pub(crate) use write::{Steps, quantise};

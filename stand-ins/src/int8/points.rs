@@ -1,4 +1,4 @@
-//! The places in a graph at which values become 8-bit numbers.
+//! The layers of a graph that can be in 8 bits, the work of each, and the values that become 8-bit numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,13 +6,11 @@ use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{Kind, Layer as Weighted, LayerOp};
 
-use super::Scope;
-use crate::graph::Links;
+use crate::graph::{Links, Survey, multiplications};
 
 /// A layer that is to compute in 8 bits.
 #[derive(Clone, Debug)]
 pub(super) struct Layer {
-    /// The node's position.
     pub(super) at: usize,
     /// The weight's axis of the outputs.
     pub(super) axis: usize,
@@ -29,14 +27,11 @@ pub(super) struct Points {
 }
 
 impl Points {
-    pub(super) fn of(draft: &Draft, links: &Links, scope: Scope) -> Self {
+    pub(super) fn of(draft: &Draft, links: &Links) -> Self {
         let mut points = Self::default();
         for (at, node) in draft.nodes.iter().enumerate() {
             let Some(layer) = Weighted::plain(draft, node) else { continue };
             let (axis, is_conv) = (layer.makes, layer.op == LayerOp::Conv);
-            if !scope.takes(is_conv) {
-                continue;
-            }
             let (Some(read), Some(made)) = (node.at(0), node.only_output()) else { continue };
             points.values.insert(read.into(), String::new());
             let output = is_conv.then(|| rectified(draft, links, made).to_owned());
@@ -104,4 +99,33 @@ pub(super) fn to_maxima(draft: &Draft, links: &Links, value: &str) -> Vec<usize>
         at = made;
     }
     Vec::new()
+}
+
+/// Layers that are in 8 bits together, or not at all.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Part {
+    /// Their outputs, which serve as names.
+    pub(crate) layers: BTreeSet<String>,
+    pub(crate) work: f64,
+}
+
+/// The convolutions, and the products with matrices, by their outputs.
+pub(crate) fn kinds(draft: &Draft) -> [BTreeSet<String>; 2] {
+    let layers = Points::of(draft, &Links::of(draft)).layers;
+    let (convolutions, products): (Vec<&Layer>, _) = layers.iter().partition(|layer| layer.output.is_some());
+    [convolutions, products].map(|layers| {
+        layers.iter().filter_map(|layer| draft.nodes[layer.at].only_output().map(str::to_owned)).collect()
+    })
+}
+
+/// Each layer that can be in 8 bits, in graph order. Empty if sizes are unknown.
+pub(crate) fn parts(draft: &Draft, survey: &Survey) -> Vec<Part> {
+    let Some(look) = survey.looks().first() else { return Vec::new() };
+    let layers = Points::of(draft, &Links::of(draft)).layers.into_iter();
+    let part = |at: usize| {
+        let node = &draft.nodes[at];
+        let made = node.only_output()?.to_owned();
+        Some(Part { layers: BTreeSet::from([made]), work: multiplications(node, look)? })
+    };
+    layers.filter_map(|layer| part(layer.at)).collect()
 }

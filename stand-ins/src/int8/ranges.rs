@@ -1,20 +1,25 @@
 //! The ranges of values, gathered by running the graph.
+//!
+//! Percentiles need all values or a histogram, and a histogram with even steps needs the range in advance. Floats
+//! carry their own scale: their upper 16 bits order them with a precision of 1/256. One counter per prefix, 65,536 in
+//! all, covers any range and never has to be merged.
+//!
+//! Large pictures have millions of values in every layer, and counting them takes longer than running the network. A
+//! sample of them gives the shares; only the extremes are taken from all values.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use parm_parity_models::onnx::rewrite::Draft;
 
-use super::points::Points;
-use super::tally::Tally;
-use super::weights::Steps;
-use super::write::Scope;
+use super::points::{Layer, Points};
+use super::write::Steps;
 use crate::Error;
-use crate::graph::{Links, Survey, probe, types};
+use crate::graph::{Links, inner_values};
 use crate::rows::Rows;
 use crate::workshop::{Progress, Workshop};
 
-/// Rows per run while values are gathered, if all their values fit the memory.
+/// Rows of an input that are counted together.
 const TOGETHER: usize = 4;
 
 /// Settings of a copy: the shares of values that ranges leave out (one for all values, exceptions for some), the
@@ -29,19 +34,16 @@ pub(crate) struct Cuts {
 }
 
 impl Cuts {
-    /// The same share for every value.
     pub(crate) fn of(all: f64) -> Self {
         Self { all, ..Self::default() }
     }
 
-    /// The same, except for one value.
     pub(crate) fn with(&self, value: &str, share: f64) -> Self {
         let mut cuts = self.clone();
         cuts.own.insert(value.to_owned(), share);
         cuts
     }
 
-    /// The same with these steps of weights.
     pub(crate) fn in_steps(&self, steps: Steps) -> Self {
         Self { steps, ..self.clone() }
     }
@@ -102,8 +104,14 @@ impl Ranges {
 }
 
 /// The values whose ranges a copy needs.
-pub(crate) fn measured(draft: &Draft, scope: Scope) -> BTreeSet<String> {
-    Points::of(draft, &Links::of(draft), scope).values.into_values().collect()
+pub(crate) fn measured(draft: &Draft, cuts: &Cuts) -> BTreeSet<String> {
+    let points = Points::of(draft, &Links::of(draft));
+    let is_light =
+        |layer: &&Layer| !draft.nodes[layer.at].only_output().is_some_and(|made| cuts.leaves(made));
+    let layers = points.layers.iter().filter(is_light);
+    let values =
+        layers.flat_map(|layer| draft.nodes[layer.at].at(0).into_iter().chain(layer.output.as_deref()));
+    values.filter_map(|value| points.values.get(value)).cloned().collect()
 }
 
 /// Runs the graph on calibration rows and tallies every value that a quantised copy needs.
@@ -113,7 +121,7 @@ pub(crate) fn gather(
     rows: &Rows,
     progress: &dyn Progress,
 ) -> Result<Ranges, Error> {
-    let points = Points::of(draft, &Links::of(draft), Scope::All);
+    let points = Points::of(draft, &Links::of(draft));
     let values: BTreeSet<String> = points.values.into_values().collect();
     let inputs: BTreeSet<String> = rows.sizes().map(|(name, _)| name.to_owned()).collect();
     let values: Vec<String> = values.difference(&inputs).cloned().collect();
@@ -133,15 +141,85 @@ pub(crate) fn gather(
         }
     }
     if !values.is_empty() {
-        let bytes = Survey::bytes(workshop, draft, &values, rows);
-        let together = workshop.returning(TOGETHER, bytes)?;
-        let model = probe(draft, &values, &types(draft))?;
-        let mut runner = workshop.load("ranges", model.bytes())?;
-        runner.run_all(rows, (together, progress), |_, made| {
+        inner_values(workshop, (draft, &values), (rows, progress), |_, made| {
             values.iter().zip(&made).try_for_each(|(name, tensor)| tally(name, tensor))
         })?;
     }
     Ok(ranges)
+}
+
+/// About this many values of one addition are counted.
+const COUNTED: usize = 1 << 16;
+
+/// Counters by the upper bits of the numbers, smallest number first.
+#[derive(Clone, Debug)]
+pub(crate) struct Tally {
+    counts: Vec<u32>,
+    total: u64,
+    least: f32,
+    greatest: f32,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self { counts: vec![0; 1 << 16], total: 0, least: f32::INFINITY, greatest: f32::NEG_INFINITY }
+    }
+}
+
+impl Tally {
+    /// Counts values, a sample if there are very many. NaN and infinite values are skipped.
+    pub(crate) fn add(&mut self, values: &[f32]) {
+        for &value in values.iter().filter(|value| value.is_finite()) {
+            self.least = self.least.min(value);
+            self.greatest = self.greatest.max(value);
+        }
+        // One of each run, at a random place: with a fixed step some channels would never be counted.
+        let mut chance = 0x9e37_79b9_u32;
+        for run in values.chunks((values.len() / COUNTED).max(1)) {
+            chance = chance.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let value = run[(chance >> 8) as usize % run.len()];
+            if value.is_finite() {
+                let count = &mut self.counts[place(value)];
+                *count = count.saturating_add(1);
+                self.total += 1;
+            }
+        }
+    }
+
+    /// The range that leaves out a share of the values, half of it at either end; `None` without values.
+    pub(crate) fn range(&self, left_out: f64) -> Option<(f32, f32)> {
+        let aside = (self.total as f64 * left_out / 2.0) as u64;
+        let (low, high) = (self.beyond(aside, 0..1 << 16)?, self.beyond(aside, (0..1 << 16).rev())?);
+        // A prefix stands for the middle of its numbers; the range never exceeds the extremes.
+        let low = middle(low).clamp(self.least, self.greatest);
+        let high = middle(high).clamp(self.least, self.greatest);
+        match aside {
+            0 => Some((self.least, self.greatest)),
+            _ => Some((low, high)),
+        }
+    }
+
+    /// The first counter, in this order, at which the running count exceeds `aside`.
+    fn beyond(&self, aside: u64, mut places: impl Iterator<Item = usize>) -> Option<usize> {
+        let mut seen = 0;
+        places.find(|&place| {
+            seen += u64::from(self.counts[place]);
+            seen > aside
+        })
+    }
+}
+
+/// The counter of a number: negative numbers run backwards.
+fn place(value: f32) -> usize {
+    let upper = (value.to_bits() >> 16) as u16;
+    usize::from(if upper & 0x8000 == 0 { upper | 0x8000 } else { !upper })
+}
+
+/// The middle of a counter's numbers.
+fn middle(place: usize) -> f32 {
+    let place = place as u16;
+    let upper = if place & 0x8000 == 0 { !place } else { place & 0x7fff };
+    f32::from_bits(u32::from(upper) << 16 | 0x8000)
 }
 
 #[cfg(test)]
@@ -188,7 +266,7 @@ mod tests {
         let ranges = gather(&stage.workshop, &draft, &rows, &Patience(Cell::new(6))).unwrap();
         let cuts = Cuts::of(0.0);
         let corrected = |progress: &dyn Progress| {
-            let how = (&ranges, Scope::All, &cuts);
+            let how = (&ranges, &cuts);
             correct(&stage.workshop, &draft, (&rows, progress), how).map(|_| ())
         };
         assert_eq!(corrected(&Patience(Cell::new(2))), Err(Error::Stopped));
@@ -208,5 +286,57 @@ mod tests {
             cuts.to_string(),
             "ranges leave out 0 % of the values, weights in 7 bits, 2 layers in 32 bits"
         );
+    }
+
+    #[test]
+    fn counters_are_ordered_by_number() {
+        let numbers = [-1e30, -2.0, -1.0, -1e-20, 0.0, 1e-20, 0.5, 1.0, 3e8];
+        assert!(numbers.windows(2).all(|pair| place(pair[0]) < place(pair[1])));
+        for number in numbers.into_iter().filter(|number| *number != 0.0) {
+            assert!((middle(place(number)) / number - 1.0).abs() < 1.0 / 128.0, "{number}");
+        }
+    }
+
+    #[test]
+    fn range_leaves_out_the_given_share() {
+        let mut tally = Tally::default();
+        tally.add(&(0..10_000).map(|step| step as f32 / 10.0).collect::<Vec<_>>());
+        tally.add(&[f32::NAN, f32::INFINITY]);
+        assert_eq!(tally.range(0.0), Some((0.0, 999.9)));
+        let (low, high) = tally.range(0.2).unwrap();
+        assert!((low - 100.0).abs() < 1.0 && (high - 900.0).abs() < 4.0, "{low} to {high}");
+        assert_eq!(Tally::default().range(0.1), None);
+    }
+
+    #[test]
+    fn range_uses_a_sample_for_shares_and_all_for_extremes() {
+        let mut random = parm_random::Random::new(2);
+        let mut values: Vec<f32> = (0..4 * COUNTED).map(|_| random.below(1000) as f32).collect();
+        // Two of so many are unlikely to be in the sample.
+        (values[1], values[2]) = (-5e3, 5e3);
+        let mut tally = Tally::default();
+        tally.add(&values);
+        assert!(tally.total < 2 * COUNTED as u64);
+        assert_eq!(tally.range(0.0), Some((-5e3, 5e3)));
+        let (low, high) = tally.range(0.2).unwrap();
+        assert!((low - 100.0).abs() < 5.0 && (high - 900.0).abs() < 8.0, "{low} to {high}");
+    }
+
+    #[test]
+    fn sample_covers_channels_at_every_place() {
+        for (width, place) in [(768, 1), (3, 1), (640, 2), (64, 63)] {
+            let mut random = parm_random::Random::new(3);
+            let value = |at: usize| {
+                let span = if at % width == place { 100.0 } else { 1.0 };
+                random.unit() as f32 * span
+            };
+            let values: Vec<f32> = (0..5 * COUNTED / width * width).map(value).collect();
+            let (mut part, mut all) = (Tally::default(), Tally::default());
+            part.add(&values);
+            values.chunks(COUNTED).for_each(|values| all.add(values));
+            assert!(part.total < 2 * COUNTED as u64 && all.total == values.len() as u64);
+            let [part, all] = [part, all].map(|tally| tally.range(1e-3).unwrap().1);
+            assert!(part > 0.8 * all, "{width}: {part}, and {all} of all");
+        }
     }
 }

@@ -1,35 +1,14 @@
-//! Writes the 8-bit copy.
+//! Writes the 8-bit copy: weights as signed bytes with a scale per channel, and values rounded on the way.
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{Attribute, DataType, Defect, Tensor};
 
 use super::points::{Layer, Points};
-use super::weights::Steps;
-use super::{Cuts, Ranges, weights};
-use crate::graph::{Links, PER_CHANNEL, sort};
-
-/// The layers that become 8-bit ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
-    /// Convolutions.
-    Convolutions,
-    /// Products with matrices.
-    Products,
-    /// Both.
-    All,
-}
-
-impl Scope {
-    pub(super) fn takes(self, is_conv: bool) -> bool {
-        match self {
-            Self::Convolutions => is_conv,
-            Self::Products => !is_conv,
-            Self::All => true,
-        }
-    }
-}
+use super::{Cuts, Ranges};
+use crate::graph::{Links, PER_CHANNEL};
 
 /// Scale and zero point of a value, as names of constants.
 pub(super) type Mapping = [String; 2];
@@ -42,17 +21,12 @@ pub(super) struct Layout {
     pub(super) mappings: BTreeMap<String, Mapping>,
 }
 
-/// The copy; `None` if no layer can be quantised. `cuts` holds the shares of values that ranges leave out.
-pub(crate) fn quantise(
-    draft: &Draft,
-    ranges: &Ranges,
-    scope: Scope,
-    cuts: &Cuts,
-) -> Result<Option<Draft>, Defect> {
+/// The copy; `None` if no layer can be quantised.
+pub(crate) fn quantise(draft: &Draft, ranges: &Ranges, cuts: &Cuts) -> Result<Option<Draft>, Defect> {
     let mut copy = draft.clone();
     debug_assert!(copy.opset() >= PER_CHANNEL, "the graph must be raised before it is quantised");
     let links = Links::of(&copy);
-    let Layout { layers, mappings } = lay_out(&mut copy, &links, ranges, (scope, cuts))?;
+    let Layout { layers, mappings } = lay_out(&mut copy, &links, ranges, cuts)?;
     if layers.is_empty() {
         return Ok(None);
     }
@@ -71,7 +45,7 @@ pub(crate) fn quantise(
         }
     }
     copy.forget(|_| true);
-    sort(&mut copy);
+    copy.sort();
     Ok(Some(copy))
 }
 
@@ -80,15 +54,12 @@ pub(super) fn lay_out(
     copy: &mut Draft,
     links: &Links,
     ranges: &Ranges,
-    (scope, cuts): (Scope, &Cuts),
+    cuts: &Cuts,
 ) -> Result<Layout, Defect> {
-    let points = Points::of(copy, links, scope);
-    // Ranges were gathered for all layers: a moved value has the range of its source in every scope.
-    let measured = Points::of(copy, links, Scope::All).values;
+    let points = Points::of(copy, links);
     let mut mappings: BTreeMap<String, Mapping> = BTreeMap::new();
-    for value in points.values.into_keys() {
-        let mapping = measured.get(&value).and_then(|measured| ranges.mapping(measured, cuts));
-        let Some((scale, zero)) = mapping else { continue };
+    for (value, measured) in points.values {
+        let Some((scale, zero)) = ranges.mapping(&measured, cuts) else { continue };
         let scale = Tensor::from_f32(&format!("{value}/scale"), &[], &[scale])?;
         let zero = Tensor::new(&format!("{value}/zero"), DataType::Uint8, &[], vec![zero].into())?;
         mappings.insert(value, [copy.add_constant(scale), copy.add_constant(zero)]);
@@ -96,8 +67,7 @@ pub(super) fn lay_out(
     let is_ready = |layer: &Layer| {
         let node = &copy.nodes[layer.at];
         let read = node.at(0).unwrap_or_default();
-        let is_left = node.only_output().is_some_and(|made| cuts.leaves(made));
-        !is_left
+        !node.only_output().is_some_and(|made| cuts.leaves(made))
             && mappings.contains_key(read)
             && layer.output.as_ref().is_none_or(|made| mappings.contains_key(made))
     };
@@ -105,22 +75,26 @@ pub(super) fn lay_out(
     Ok(Layout { layers, mappings })
 }
 
-/// The size of one step of a value.
 pub(super) fn step(copy: &Draft, [scale, _]: &Mapping) -> Result<f32, Defect> {
     Ok(copy.constants[scale].to_f32()?.first().copied().unwrap_or(1.0))
 }
 
-/// Inserts a pair of nodes behind a value that rounds it to the 8-bit grid.
-fn round(copy: &mut Draft, links: &Links, value: &str, [scale, zero]: &Mapping) {
-    let (bytes, rounded) = (copy.fresh(&format!("{value}/bytes")), copy.fresh(&format!("{value}/rounded")));
+/// Makes the readers of a value read it rounded to the 8-bit grid. An output of the graph keeps its name and is not rounded.
+fn round(copy: &mut Draft, links: &Links, value: &str, mapping: &Mapping) {
+    let rounded = pair(copy, value, mapping);
     for &reader in links.readers(value) {
         let inputs = copy.nodes[reader].input.iter_mut();
         inputs.filter(|name| *name == value).for_each(|name| name.clone_from(&rounded));
     }
-    // An output of the graph keeps its name and is not rounded.
+}
+
+/// Adds a pair of nodes that rounds a value to the 8-bit grid, and returns the name of the rounded value.
+pub(super) fn pair(copy: &mut Draft, value: &str, [scale, zero]: &Mapping) -> String {
+    let (bytes, rounded) = (copy.fresh(&format!("{value}/bytes")), copy.fresh(&format!("{value}/rounded")));
     let to = copy.make("QuantizeLinear", &[value, scale, zero], &bytes, []);
     let back = copy.make("DequantizeLinear", &[&bytes, scale, zero], &rounded, []);
     copy.nodes.extend([to, back]);
+    rounded
 }
 
 /// Stores a layer's weights in 8 bits, and its bias in the steps of its products.
@@ -128,11 +102,11 @@ pub(super) fn lighten(copy: &mut Draft, layer: &Layer, (step, steps): (f32, Step
     let node = &copy.nodes[layer.at];
     let is_conv = node.is(&["Conv"]);
     let (weight, bias) = (copy.constants[&node.input[1]].clone(), node.at(2).map(str::to_owned));
-    let quantised = weights::quantise(&weight, layer.axis, steps)?;
+    let quantised = in_bytes(&weight, layer.axis, steps)?;
     let scales = dequantised(copy, layer.at, 1, (&quantised.bytes, layer.axis, &quantised.scales))?;
     if let Some(bias) = bias.filter(|_| is_conv) {
         let steps: Vec<f32> = scales.iter().map(|scale| scale * step).collect();
-        let whole = weights::bias(&copy.constants[&bias], &steps)?;
+        let whole = in_steps(&copy.constants[&bias], &steps)?;
         dequantised(copy, layer.at, 2, (&whole, 0, &steps))?;
     }
     Ok(())
@@ -159,8 +133,66 @@ fn dequantised(
     Ok(scales.to_vec())
 }
 
+/// The largest integers that weights are scaled to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Steps {
+    /// The full range of signed bytes.
+    #[default]
+    All,
+    /// Half of it. Processors without instructions for 8-bit products (VNNI) add two products in 16 bits: 255 times
+    /// 127 fits once, not twice, and the sum saturates silently.
+    Half,
+}
+
+impl Steps {
+    fn most(self) -> f32 {
+        match self {
+            Self::All => 127.0,
+            Self::Half => 64.0,
+        }
+    }
+}
+
+struct Quantised {
+    bytes: Tensor,
+    /// The size of one step per channel.
+    scales: Vec<f32>,
+}
+
+/// Scales weights to these steps on both sides of zero, so that the largest of each channel along `axis` is at an
+/// end.
+fn in_bytes(weight: &Tensor, axis: usize, steps: Steps) -> Result<Quantised, Defect> {
+    let end = steps.most();
+    let (dims, values) = (weight.dims(), weight.to_f32()?);
+    let inner: usize = dims[axis + 1..].iter().product();
+    let channel = |place: usize| place / inner.max(1) % dims[axis];
+    let mut largest = vec![0f32; dims[axis]];
+    for (place, value) in values.iter().enumerate() {
+        let channel = &mut largest[channel(place)];
+        *channel = channel.max(value.abs());
+    }
+    // The scale of a channel of zeros is arbitrary.
+    let scales: Vec<f32> = largest.iter().map(|&most| if most > 0.0 { most / end } else { 1.0 }).collect();
+    let byte = |(place, value): (usize, &f32)| {
+        (value / scales[channel(place)]).round_ties_even().clamp(-end, end) as i8 as u8
+    };
+    let bytes: Vec<u8> = values.iter().enumerate().map(byte).collect();
+    let name = format!("{}.int8", weight.name());
+    Ok(Quantised { bytes: Tensor::new(&name, DataType::Int8, dims, bytes.into())?, scales })
+}
+
+/// A bias in 32-bit steps of the sums of products.
+fn in_steps(bias: &Tensor, scales: &[f32]) -> Result<Tensor, Defect> {
+    let values = bias.to_f32()?;
+    let whole = values.iter().zip(scales).map(|(value, scale)| (value / scale).round_ties_even() as i32);
+    let data: Bytes = whole.flat_map(i32::to_le_bytes).collect::<Vec<u8>>().into();
+    Tensor::new(&format!("{}.int32", bias.name()), DataType::Int32, &[scales.len()], data)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use parm_parity_models::onnx::{Builder, Conv, Dense, Model, Pool, Value};
 
     use super::*;
@@ -181,23 +213,23 @@ mod tests {
         builder.build().unwrap()
     }
 
-    fn copy(scope: Scope) -> (Draft, f64) {
-        copy_in(scope, Steps::All)
-    }
-
-    fn copy_in(scope: Scope, steps: Steps) -> (Draft, f64) {
+    fn copy(cuts: &Cuts) -> (Draft, f64) {
         let (stage, model) = (Stage::new(), classifier());
         let values = parm_random::Random::new(5).normals(16 * 144);
         let array = parm_protocol::Tensor::from_f32([16, 1, 12, 12].as_slice(), &values).unwrap();
         let rows = stage.rows(&model, &[array]);
         let draft = Draft::new(&model).unwrap();
         let ranges = gather(&stage.workshop, &draft, &rows, &Alone).unwrap();
-        let copy = quantise(&draft, &ranges, scope, &Cuts::of(0.0).in_steps(steps)).unwrap().unwrap();
+        let copy = quantise(&draft, &ranges, cuts).unwrap().unwrap();
         let said = stage.answers(&model, &rows);
         let answers = stage.answers(&copy.clone().finish().unwrap(), &rows);
         let apart: f32 = said.iter().zip(&answers).map(|(a, b)| (a - b).powi(2)).sum();
         let size: f32 = said.iter().map(|a| a.powi(2)).sum();
         (copy, f64::from((apart / size).sqrt()))
+    }
+
+    fn left(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
     }
 
     fn count(draft: &Draft, op: &str) -> usize {
@@ -206,7 +238,7 @@ mod tests {
 
     #[test]
     fn eight_bit_copy_has_nearly_the_same_outputs() {
-        let (copy, apart) = copy(Scope::All);
+        let (copy, apart) = copy(&Cuts::of(0.0));
         assert!(apart > 0.0 && apart < 0.03, "{apart}");
         // Values: the input, the outputs of both rectifiers, of the pool between and of the flattening. Weights and
         // biases: five.
@@ -215,7 +247,7 @@ mod tests {
 
     #[test]
     fn half_the_steps_at_most_double_the_error() {
-        let (copy, apart) = copy_in(Scope::All, Steps::Half);
+        let (copy, apart) = copy(&Cuts::of(0.0).in_steps(Steps::Half));
         assert!(apart > 0.0 && apart < 0.05, "{apart}");
         let weights = copy.constants.values().filter(|constant| constant.datatype() == DataType::Int8);
         let largest = weights.flat_map(|weight| weight.to_i64().unwrap()).map(i64::abs).max();
@@ -223,8 +255,8 @@ mod tests {
     }
 
     #[test]
-    fn layers_out_of_scope_stay_in_32_bits() {
-        let (copy, apart) = copy(Scope::Products);
+    fn convolutions_that_are_left_stay_in_32_bits() {
+        let (copy, apart) = copy(&Cuts::of(0.0).leaving(&left(&["conv", "second"])));
         assert!(apart > 0.0 && apart < 0.03, "{apart}");
         assert_eq!((count(&copy, "QuantizeLinear"), count(&copy, "DequantizeLinear")), (1, 2));
     }
@@ -237,10 +269,7 @@ mod tests {
         let rows = stage.rows(&model, &[array]);
         let draft = Draft::new(&model).unwrap();
         let ranges = gather(&stage.workshop, &draft, &rows, &Alone).unwrap();
-        let left = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        let copy = |names: &[&str]| {
-            quantise(&draft, &ranges, Scope::All, &Cuts::of(0.0).leaving(&left(names))).unwrap()
-        };
+        let copy = |names: &[&str]| quantise(&draft, &ranges, &Cuts::of(0.0).leaving(&left(names))).unwrap();
         // Without the product there is one weight less, and the flattened value that only it reads is not rounded.
         let mixed = copy(&["y"]).unwrap();
         assert_eq!((count(&mixed, "QuantizeLinear"), count(&mixed, "DequantizeLinear")), (4, 8));
@@ -252,12 +281,33 @@ mod tests {
 
     #[test]
     fn moved_values_keep_their_steps() {
-        let (copy, _) = copy(Scope::All);
+        let (copy, _) = copy(&Cuts::of(0.0));
         let step = |value: &str| copy.constants[&format!("{value}/scale")].to_f32().unwrap()[0];
         assert_eq!(step("relu"), step("pool"));
         assert_eq!(step("relu.2"), step("flat"));
         assert_ne!(step("relu"), step("relu.2"));
         // The output of a rectifier begins at zero.
         assert_eq!(copy.constants["relu/zero"].to_i64().unwrap(), [0]);
+    }
+
+    #[test]
+    fn each_channel_uses_the_whole_range() {
+        let weight = Tensor::from_f32("w", &[2, 2], &[1.0, -0.5, 254.0, 2.0]).unwrap();
+        let by_row = in_bytes(&weight, 0, Steps::All).unwrap();
+        assert_eq!(by_row.bytes.to_i64().unwrap(), [127, -64, 127, 1]);
+        assert_eq!(by_row.scales, [1.0 / 127.0, 2.0]);
+        let by_column = in_bytes(&weight, 1, Steps::All).unwrap();
+        assert_eq!(by_column.bytes.to_i64().unwrap(), [0, -32, 127, 127]);
+        let halved = in_bytes(&weight, 0, Steps::Half).unwrap();
+        assert_eq!(halved.bytes.to_i64().unwrap(), [64, -32, 64, 1]);
+        assert!(2 * 255 * 64 <= i32::from(i16::MAX), "two products fit into 16 bits");
+        let zeros = Tensor::from_f32("w", &[1, 2], &[0.0, 0.0]).unwrap();
+        assert_eq!(in_bytes(&zeros, 0, Steps::All).unwrap().scales, [1.0]);
+    }
+
+    #[test]
+    fn bias_is_in_steps_of_the_products() {
+        let tensor = Tensor::from_f32("b", &[2], &[1.0, -3.0]).unwrap();
+        assert_eq!(in_steps(&tensor, &[0.25, 1.0]).unwrap().to_i64().unwrap(), [4, -3]);
     }
 }

@@ -11,9 +11,9 @@ use super::meanings::{columns, is_float};
 /// Probabilities below this are treated as equal.
 const UNLIKELY: f32 = 1e-6;
 /// The quantile of the normal distribution for 95 % intervals.
-pub(super) const Z: f64 = 1.96;
+const Z: f64 = 1.96;
 
-/// A share of the rows, with its 95 % interval (Wilson's, which holds near 0 and 1).
+/// A share of the rows, or a difference of two, with its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Share {
     /// The share.
@@ -25,7 +25,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// The share of `true`.
+    /// The share of `true` (Wilson's interval, which holds near 0 and 1).
     pub(crate) fn of(judged: &[bool]) -> Self {
         let count = judged.len().max(1) as f64;
         let value = judged.iter().filter(|same| **same).count() as f64 / count;
@@ -33,6 +33,27 @@ impl Share {
         let middle = (value + spread / 2.0) / (1.0 + spread);
         let half = Z * (value * (1.0 - value) / count + spread / count / 4.0).sqrt() / (1.0 + spread);
         Self { value, low: (middle - half).max(0.0), high: (middle + half).min(1.0) }
+    }
+
+    /// How much more often the deployed model is right, or agrees, than the other on the same rows. Rows on which both are
+    /// right, or both wrong, do not affect it, so the interval is far narrower than those of the shares. Half a row more on
+    /// either side keeps it valid if few rows differ (Agresti and Min).
+    pub(crate) fn gap(deployed: &[bool], other: &[bool]) -> Self {
+        let count = |wanted: (bool, bool)| {
+            deployed.iter().zip(other).filter(|(a, b)| (**a, **b) == wanted).count() as f64
+        };
+        let (only_deployed, only_other, rows) =
+            (count((true, false)), count((false, true)), deployed.len() as f64);
+        let (more, less, all) = (only_deployed + 0.5, only_other + 0.5, rows + 2.0);
+        let middle = (more - less) / all;
+        let half = Z * ((more + less - (more - less).powi(2) / all).max(0.0)).sqrt() / all;
+        Self { value: (only_deployed - only_other) / rows.max(1.0), low: middle - half, high: middle + half }
+    }
+
+    /// In percent with so many decimals, followed by the unit and the interval.
+    pub(crate) fn percent(&self, decimals: usize, unit: &str) -> String {
+        let [value, low, high] = [self.value, self.low, self.high].map(|share| 100.0 * share);
+        format!("{value:.decimals$}{unit} ({low:.decimals$}-{high:.decimals$})")
     }
 }
 
@@ -96,7 +117,6 @@ pub(crate) fn finite(answers: &[Tensor]) -> Vec<bool> {
     finite
 }
 
-/// For each row, whether two outputs agree.
 fn alike(a: &Tensor, b: &Tensor, meaning: Meaning) -> Vec<bool> {
     let rows = a.rows();
     if a.datatype() != b.datatype() || a.shape() != b.shape() {
@@ -113,10 +133,7 @@ fn alike(a: &Tensor, b: &Tensor, meaning: Meaning) -> Vec<bool> {
 
 /// The numbers of a tensor; `None` for strings.
 pub(super) fn numbers(tensor: &Tensor) -> Option<Vec<f32>> {
-    match floats(tensor) {
-        Some(values) => Some(values.into_owned()),
-        None => parm_arrays::numbers(tensor).map(|numbers| numbers.map(|number| number as f32).collect()),
-    }
+    parm_arrays::numbers(tensor).map(|numbers| numbers.map(|number| number as f32).collect())
 }
 
 /// The mean cosine between all embeddings; `None` if there are none.
@@ -161,10 +178,6 @@ fn neighbours_kept(deployed: &[Tensor], other: &[Tensor], meanings: &[Meaning]) 
 
 /// The nearest rows of each row by cosine.
 fn nearest(values: &[f32], size: usize, rows: usize) -> Vec<Vec<usize>> {
-    let unit = |row: &[f32]| {
-        let length = row.iter().map(|value| value * value).sum::<f32>().sqrt().max(f32::MIN_POSITIVE);
-        row.iter().map(|value| value / length).collect::<Vec<f32>>()
-    };
     let units: Vec<Vec<f32>> = values.chunks(size).take(rows).map(unit).collect();
     let closest = |(at, own): (usize, &Vec<f32>)| {
         let product = |other: &Vec<f32>| own.iter().zip(other).map(|(a, b)| a * b).sum::<f32>();
@@ -180,6 +193,11 @@ fn nearest(values: &[f32], size: usize, rows: usize) -> Vec<Vec<usize>> {
     units.iter().enumerate().map(closest).collect()
 }
 
+fn unit(row: &[f32]) -> Vec<f32> {
+    let length = row.iter().map(|value| value * value).sum::<f32>().sqrt().max(f32::MIN_POSITIVE);
+    row.iter().map(|value| value / length).collect()
+}
+
 /// How far the numbers of two models are apart, in the unit of the outputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Difference {
@@ -193,7 +211,6 @@ pub struct Difference {
     pub left_out: usize,
 }
 
-/// Whether nothing is left out.
 fn is_none(count: &usize) -> bool {
     *count == 0
 }
@@ -339,13 +356,7 @@ fn share_of_unequal(deployed: &[Tensor], other: &[Tensor]) -> f64 {
 fn scores(values: &[f32], classes: usize, meaning: Meaning) -> Vec<f32> {
     let scores: Vec<f32> = match meaning {
         Meaning::Values | Meaning::Decision(_) | Meaning::Label => return values.to_vec(),
-        Meaning::Embedding => {
-            let unit = |row: &[f32]| {
-                let size = row.iter().map(|value| value * value).sum::<f32>().sqrt().max(f32::MIN_POSITIVE);
-                row.iter().map(|value| value / size).collect::<Vec<f32>>()
-            };
-            return values.chunks(classes).flat_map(unit).collect();
-        }
+        Meaning::Embedding => return values.chunks(classes).flat_map(unit).collect(),
         Meaning::Logits => values.to_vec(),
         // `f32::max` would turn NaN into a number.
         Meaning::Probabilities => {
@@ -486,5 +497,20 @@ mod tests {
         assert_eq!(found, Difference { mean: 0.25, largest: 0.5, left_out: 1 });
         assert_eq!(difference(&said, &said), Some(Difference::default()));
         assert_eq!(difference(std::slice::from_ref(&label), std::slice::from_ref(&label)), None);
+    }
+
+    #[test]
+    fn only_rows_that_differ_make_the_interval_wide() {
+        let deployed = [[true; 900].as_slice(), &[false; 100]].concat();
+        let same = Share::gap(&deployed, &deployed);
+        assert!(same.value == 0.0 && same.high < 0.003 && same.low > -0.003, "{same:?}");
+        let mut other = deployed.clone();
+        other[..20].fill(false);
+        other[900..910].fill(true);
+        let gap = Share::gap(&deployed, &other);
+        // 30 of 1,000 rows differ: 1.0 points, and 1.96 * sqrt(31 / 1000^2) around it.
+        assert!((gap.value - 0.010).abs() < 1e-12, "{gap:?}");
+        assert!((gap.high - gap.low - 2.0 * 0.0109).abs() < 3e-4, "{gap:?}");
+        assert_eq!(Share::gap(&[], &[]).value, 0.0);
     }
 }

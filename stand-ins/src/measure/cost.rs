@@ -38,9 +38,7 @@ pub(crate) type Shares = [f64; 4];
 /// The measured costs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Costs {
-    /// Time of a query on the deployed model.
     pub(crate) deployed: Duration,
-    /// The candidates' shares, in their order.
     pub(crate) shares: Vec<Shares>,
     /// The largest lower quartile of a model's times, relative to its minimum. Near 1 on an idle machine.
     pub(crate) spread: f64,
@@ -163,7 +161,6 @@ fn waited(used: Duration, passed: Duration) -> f64 {
     (1.0 - used.as_secs_f64() / passed.as_secs_f64().max(1e-9)).max(0.0)
 }
 
-/// The lower quartile.
 fn quartile(times: &mut [Duration]) -> Duration {
     times.sort_unstable();
     times.get(times.len() / 4).copied().unwrap_or_default()

@@ -142,7 +142,6 @@ impl Meanings {
         Self { outputs: vec![one], labelled: Some(0), columns: None }
     }
 
-    /// The meanings alone.
     pub(crate) fn list(&self) -> Vec<Meaning> {
         self.outputs.iter().map(|output| output.meaning).collect()
     }
@@ -153,7 +152,6 @@ impl Meanings {
         classes.or_else(|| Some(self.outputs.first()?.meaning)).unwrap_or(Meaning::Values)
     }
 
-    /// The answers that are scores of classes.
     pub(crate) fn scores(&self, answers: &[Tensor]) -> ScoredRows {
         ScoredRows::of(answers, &self.list())
     }
@@ -169,13 +167,11 @@ impl Meanings {
             _ => None,
         });
         // A label is for a row, so it is not the class of one of several positions.
-        let is_single =
-            |at: &usize| said.outputs.get(*at).is_some_and(|(output, _)| output.shape().len() == 2);
+        let is_single = |at: &usize| said.outputs.get(*at).is_some_and(|output| output.is_single);
         let labels = of_output.filter(is_single).zip(labels);
         Truth { labels: labels.map(|(at, labels)| (at, self.columns_of(labels))), said }
     }
 
-    /// Labels as columns of the scores.
     pub(crate) fn columns_of(&self, labels: &[usize]) -> Vec<usize> {
         let column = |label: &usize| match &self.columns {
             Some(columns) => columns.get(label).copied().unwrap_or(usize::MAX),

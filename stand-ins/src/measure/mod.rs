@@ -2,14 +2,12 @@
 
 mod agreement;
 mod cost;
-mod gap;
 mod meanings;
 mod sureness;
 
 pub use agreement::{Comparison, Difference, Share};
 pub(crate) use agreement::{constant, finite, judge, mean_distance};
 pub(crate) use cost::{Costs, Shares, costs};
-pub use gap::Gap;
 pub(crate) use meanings::Labelled;
 pub use meanings::{Given, Meanings, Meant, Source};
 pub use sureness::Sureness;

@@ -1,7 +1,5 @@
 //! Confidence of a stand-in's answers, and its calibration error.
 
-use std::borrow::Cow;
-
 use parm_parity_models::bundle::{Calibration, Case, ClassScores, Meaning, expected_error, floats};
 use parm_protocol::Tensor;
 use serde::Serialize;
@@ -22,9 +20,19 @@ pub struct Sureness {
 /// The outputs that have classes, for several rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ScoredRows {
-    pub(super) outputs: Vec<(Tensor, Meaning)>,
+    pub(super) outputs: Vec<Scored>,
     /// Whether a server would give each row's answer: all its floats are finite, those without classes too.
     is_served: Vec<bool>,
+}
+
+/// The scores of one output.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Scored {
+    values: Vec<f32>,
+    columns: usize,
+    meaning: Meaning,
+    /// Whether each row has one position.
+    pub(super) is_single: bool,
 }
 
 /// The true classes: labels for the output that they belong to, and the deployed model's answers for the others.
@@ -38,46 +46,38 @@ pub(crate) struct Truth {
 impl ScoredRows {
     /// The outputs that have classes, of answers whose outputs have these meanings.
     pub(super) fn of(answers: &[Tensor], meanings: &[Meaning]) -> Self {
-        let pairs = answers.iter().cloned().zip(meanings.iter().copied());
-        let outputs = pairs.filter(|(_, meaning)| meaning.has_classes()).collect();
-        Self { outputs, is_served: finite(answers) }
+        let pairs = answers.iter().zip(meanings).filter(|(_, meaning)| meaning.has_classes());
+        let outputs = pairs.filter_map(|(answer, &meaning)| {
+            let (values, is_single) = (floats(answer)?.into_owned(), answer.shape().len() == 2);
+            Some(Scored { values, columns: columns(answer), meaning, is_single })
+        });
+        Self { outputs: outputs.collect(), is_served: finite(answers) }
     }
 
-    /// The numbers of each output; `None` if there are none, or not all are floats.
-    fn values(&self) -> Option<Vec<Cow<'_, [f32]>>> {
-        let values = self.outputs.iter().map(|(output, _)| floats(output)).collect::<Option<Vec<_>>>()?;
-        (self.outputs.first()?.0.rows() > 0).then_some(values)
+    fn is_empty(&self) -> bool {
+        self.outputs.is_empty() || self.is_served.is_empty()
     }
 
-    /// The scores of each row, with the numbers of each output.
-    fn rows<'a>(&self, values: &'a [Cow<'_, [f32]>]) -> Vec<Vec<ClassScores<'a>>> {
-        let count = self.outputs.first().map_or(0, |(output, _)| output.rows());
+    fn rows(&self) -> Vec<Vec<ClassScores<'_>>> {
+        let count = self.is_served.len();
         let row = |at: usize| {
-            let outputs = self.outputs.iter().zip(values);
-            let scores = outputs.filter_map(|((output, meaning), values)| {
-                let each = values.len() / count;
-                ClassScores::new(values.get(at * each..(at + 1) * each)?, columns(output), *meaning)
+            let scores = self.outputs.iter().filter_map(|output| {
+                let each = output.values.len() / count;
+                ClassScores::new(&output.values[at * each..(at + 1) * each], output.columns, output.meaning)
             });
             scores.collect()
         };
         (0..count).map(row).collect()
     }
-
-    /// Whether each row has one answer: one output with one position.
-    fn are_single(&self) -> bool {
-        matches!(self.outputs.as_slice(), [(output, _)] if output.shape().len() == 2)
-    }
 }
 
 impl Truth {
-    /// Whether labels are known.
     pub(crate) fn is_labelled(&self) -> bool {
         self.labels.is_some()
     }
 
     /// The classes of each row's positions.
     fn classes(&self) -> Vec<Vec<usize>> {
-        let Some(values) = self.said.values() else { return Vec::new() };
         let of_row = |(at, outputs): (usize, Vec<ClassScores<'_>>)| {
             let of_output = |(place, output): (usize, ClassScores<'_>)| match &self.labels {
                 Some((labelled, labels)) if *labelled == place => vec![labels[at]],
@@ -85,16 +85,15 @@ impl Truth {
             };
             outputs.into_iter().enumerate().flat_map(of_output).collect()
         };
-        self.said.rows(&values).into_iter().enumerate().map(of_row).collect()
+        self.said.rows().into_iter().enumerate().map(of_row).collect()
     }
 
     /// The deployed model's accuracy, from which a threshold follows. There is none without labels, since an answer that
     /// differs from the deployed model's need not be wrong; nor for several positions, since labels are for one.
     fn available(&self) -> f64 {
-        match &self.labels {
-            Some((_, labels)) if self.said.are_single() => {
-                let Some(values) = self.said.values() else { return 0.0 };
-                let rows = self.said.rows(&values).into_iter().zip(labels);
+        match (&self.labels, &self.said.outputs[..]) {
+            (Some((_, labels)), [output]) if output.is_single => {
+                let rows = self.said.rows().into_iter().zip(labels);
                 let right = rows.map(|(row, label)| row.iter().all(|scores| scores.best().eq([*label])));
                 Share::of(&right.collect::<Vec<_>>()).value
             }
@@ -105,13 +104,11 @@ impl Truth {
 
 /// Fits confidence to answers; `None` if they are not scores of classes.
 pub(crate) fn sureness(answers: &ScoredRows, truth: &Truth) -> Option<Sureness> {
-    let values = answers.values()?;
-    let cases = cases(answers, &values, truth);
+    let (cases, available) = (cases(answers, truth), truth.available());
     let part = |odd: usize| cases.iter().skip(odd).step_by(2).cloned().collect::<Vec<_>>();
-    let available = truth.available();
-    let of_half = Calibration::fit(&part(0), available);
+    let expected_error = error(&part(1), Calibration::fit(&part(0), available));
     let calibration = Calibration::fit(&cases, available);
-    Some(Sureness { calibration, expected_error: error(&part(1), of_half) })
+    (!answers.is_empty()).then_some(Sureness { calibration, expected_error })
 }
 
 /// The expected error of a calibration: the mean distance between confidence and the share of right answers.
@@ -120,8 +117,7 @@ pub(crate) fn calibration_error(
     truth: &Truth,
     calibration: Calibration,
 ) -> Option<f64> {
-    let values = answers.values()?;
-    Some(error(&cases(answers, &values, truth), calibration))
+    (!answers.is_empty()).then(|| error(&cases(answers, truth), calibration))
 }
 
 fn error(cases: &[Case<'_>], calibration: Calibration) -> f64 {
@@ -129,8 +125,8 @@ fn error(cases: &[Case<'_>], calibration: Calibration) -> f64 {
 }
 
 /// The rows that a server would answer: it withholds answers with floats that are not finite, in any output.
-fn cases<'a>(answers: &ScoredRows, values: &'a [Cow<'_, [f32]>], truth: &Truth) -> Vec<Case<'a>> {
-    let rows = answers.rows(values).into_iter().zip(truth.classes());
+fn cases<'a>(answers: &'a ScoredRows, truth: &Truth) -> Vec<Case<'a>> {
+    let rows = answers.rows().into_iter().zip(truth.classes());
     let served = rows.zip(&answers.is_served).filter(|(_, is_served)| **is_served);
     served.map(|((answer, truth), _)| Case { answer, truth }).collect()
 }
@@ -220,9 +216,8 @@ mod tests {
         let sure = sureness(&found, &truth).unwrap();
         assert!(sure.expected_error < 0.05, "{sure:?}");
         // The same code reads an answer in the server, row by row.
-        let (values, classes) = (found.values().unwrap(), truth.classes());
         let (mut sum, mut right) = (0.0, 0);
-        for (row, truth) in found.rows(&values).into_iter().zip(&classes) {
+        for (row, truth) in found.rows().into_iter().zip(&truth.classes()) {
             sum += sure.calibration.confidence(row.iter().copied()).unwrap();
             right += usize::from(row.iter().flat_map(|scores| scores.best()).eq(truth.iter().copied()));
         }
@@ -255,7 +250,7 @@ mod tests {
         let meanings = [Meaning::Logits, Meaning::Values];
         let given = ScoredRows::of(&[classes, numbers.unwrap()], &meanings);
         let truth = Truth { said: logits(&[answers(|_| [3.0, 0.0])]), labels: None };
-        let cases = |rows: &ScoredRows| cases(rows, &rows.values().unwrap(), &truth).len();
+        let cases = |rows: &ScoredRows| cases(rows, &truth).len();
         assert_eq!(cases(&given), 200);
         let fitted = sureness(&given, &truth).unwrap();
         assert!(fitted.expected_error < 0.05, "{fitted:?}: served answers are all right");
@@ -268,7 +263,7 @@ mod tests {
         let labels: Vec<usize> = (0..400).map(|row| row % 2).collect();
         let sure = |output| {
             let truth = Truth { said: said.clone(), labels: Some((output, labels.clone())) };
-            cases(&said, &said.values().unwrap(), &truth)
+            cases(&said, &truth)
                 .iter()
                 .filter(|case| {
                     let (_, is_right) = Calibration::default().sure(case);

@@ -3,8 +3,7 @@
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{DataType, Defect, Layer, Tensor};
 
-use super::fit::{Estimate, estimate};
-use super::gram::Gram;
+use super::gram::{Estimate, estimate};
 use super::region::{Block, Cut, Reader, Reading, Target};
 use crate::graph::{add_behind, add_bias};
 
@@ -24,17 +23,12 @@ pub(super) fn narrow(draft: &mut Draft, block: &Block, kept: &[usize]) -> Result
 /// Compensates for removed channels in the weights of the readers. All blocks must be cut already: a reader of one
 /// block may make another, and a value that is added to its outputs must have the new number of channels. New nodes
 /// stand at the end.
-pub(super) fn make_up(
-    draft: &mut Draft,
-    block: &Block,
-    grams: &[Gram],
-    kept: &[usize],
-) -> Result<(), Defect> {
+pub(super) fn make_up(draft: &mut Draft, block: &Block, kept: &[usize]) -> Result<(), Defect> {
     let gone: Vec<usize> = (0..block.width).filter(|channel| kept.binary_search(channel).is_err()).collect();
     if gone.is_empty() {
         return Ok(());
     }
-    for (reader, gram) in block.readers.iter().zip(grams) {
+    for (reader, gram) in block.readers.iter().zip(&block.grams) {
         let estimate = estimate(gram, kept, &gone);
         let change = Change { reader, kept, gone: &gone, estimate: &estimate };
         match reader.reading {
@@ -46,7 +40,6 @@ pub(super) fn make_up(
     Ok(())
 }
 
-/// The change to one reader.
 struct Change<'a> {
     reader: &'a Reader,
     kept: &'a [usize],
@@ -55,7 +48,6 @@ struct Change<'a> {
 }
 
 impl Change<'_> {
-    /// Folds the estimate into the weights.
     fn weights(&self, draft: &mut Draft, layer: Layer) -> Result<(), Defect> {
         let at = self.reader.at;
         let weight = &draft.constants[&draft.nodes[at].input[1]];

@@ -7,8 +7,7 @@
 
 use parm_parity_models::onnx::rewrite::Draft;
 
-use super::gram::{Gram, of_rows};
-use super::matrix::{Square, dot};
+use super::gram::{Gram, Square, dot, of_rows};
 use super::region::{Block, Reader, Reading};
 use crate::workshop::Progress;
 
@@ -26,14 +25,9 @@ struct View {
 
 /// All channels, those that stay longest first, in the order of an elimination down to `least`. The order is
 /// arbitrary if the search is stopped.
-pub(super) fn order(
-    draft: &Draft,
-    block: &Block,
-    grams: &[Gram],
-    (least, progress): (usize, &dyn Progress),
-) -> Vec<usize> {
-    let mut views: Vec<View> =
-        block.readers.iter().zip(grams).filter_map(|(reader, gram)| View::of(draft, reader, gram)).collect();
+pub(super) fn order(draft: &Draft, block: &Block, (least, progress): (usize, &dyn Progress)) -> Vec<usize> {
+    let readers = block.readers.iter().zip(&block.grams);
+    let mut views: Vec<View> = readers.filter_map(|(reader, gram)| View::of(draft, reader, gram)).collect();
     let mut left: Vec<usize> = (0..block.width).collect();
     let mut gone = Vec::new();
     while left.len() > least.max(1) && !views.is_empty() && !progress.is_stopped() {
@@ -50,7 +44,7 @@ pub(super) fn order(
 impl View {
     /// `None` if the reader's output does not vary.
     fn of(draft: &Draft, reader: &Reader, gram: &Gram) -> Option<Self> {
-        let products = gram.all().products;
+        let products = gram.products();
         let weights = weights(draft, reader, products.size)?;
         let power = dot(&weights.values, &products.values);
         let level = products.level();

@@ -12,7 +12,7 @@
 //! inversion.
 //!
 //! *Weights.* Ridge regression estimates the removed channels from the remaining ones, and the estimate is folded
-//! into the weights that read them ([`fit`]). The same refit serves a matrix, the windows of a convolution (each
+//! into the weights that read them ([`gram`]). The same refit serves a matrix, the windows of a convolution (each
 //! place of the window alone), a layer behind a pool, and the mean of a layer normalisation, which is a sum over all
 //! channels. Held-out rows choose the ridge.
 //!
@@ -27,22 +27,20 @@
 
 mod cut;
 mod eliminate;
-mod fit;
-mod follow;
-mod gather;
 mod gram;
-mod matrix;
 mod region;
+#[cfg(test)]
+mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use parm_parity_models::onnx::rewrite::Draft;
+use parm_protocol::Tensor;
 
-pub(crate) use self::fit::{Estimate, estimate};
-pub(crate) use self::gram::Gram;
-use self::region::Block;
+pub(crate) use self::gram::{Estimate, Gram, estimate};
+use self::region::{Block, Reader, Reading};
 use crate::Error;
-use crate::graph::{Links, Survey, tidy};
+use crate::graph::{Links, Survey, inner_values, tidy};
 use crate::memory::in_words;
 use crate::rows::Rows;
 use crate::workshop::{Progress, Workshop};
@@ -64,16 +62,9 @@ pub(crate) enum Depth {
 /// The blocks that can be cut, with the order of elimination.
 pub(crate) struct Pruning {
     draft: Draft,
-    blocks: Vec<(Block, Order)>,
+    blocks: Vec<Block>,
     /// Why other layers keep their width: reasons, with the number of layers for each.
     whole: BTreeMap<String, usize>,
-}
-
-/// The result of the elimination in a block.
-struct Order {
-    /// All channels, those that stay longest first.
-    kept: Vec<usize>,
-    grams: Vec<Gram>,
 }
 
 impl Pruning {
@@ -86,60 +77,60 @@ impl Pruning {
     ) -> Result<Self, Error> {
         let survey = Survey::of(workshop, draft, rows)?;
         let region::Found { blocks, mut whole } = region::find(draft, &Links::of(draft), &survey);
-        let (blocks, larger) = gather::affordable(blocks);
+        let (mut blocks, larger) = affordable(blocks);
         if !larger.is_empty() {
-            let most = in_words(gather::MOST_OF_ALL as u64);
+            let most = in_words(MOST_OF_ALL as u64);
             progress.tell(&format!(
                 "{} blocks keep their channels: sums for all take more than {most}",
                 larger.len()
             ));
             *whole.entry(format!("sums of more than {most}")).or_default() += larger.len();
         }
-        let mut ordered = Vec::with_capacity(blocks.len());
         if !blocks.is_empty() {
-            let grams = gather::gather(workshop, draft, rows, (&blocks, progress))?;
-            for (block, grams) in blocks.into_iter().zip(grams) {
-                progress.check()?;
-                let kept = eliminate::order(draft, &block, &grams, (width(block.width, LEAST), progress));
-                ordered.push((block, Order { kept, grams }));
-            }
+            gather(workshop, draft, rows, (&mut blocks, progress))?;
         }
-        Ok(Self { draft: draft.clone(), blocks: ordered, whole })
+        for block in &mut blocks {
+            progress.check()?;
+            block.kept = eliminate::order(draft, block, (width(block.width, LEAST), progress));
+        }
+        Ok(Self { draft: draft.clone(), blocks, whole })
     }
 
     /// Whether this depth has blocks that a smaller depth does not have.
     pub(crate) fn reaches(&self, depth: Depth) -> bool {
-        self.blocks.iter().any(|(block, _)| block.is_stream == (depth == Depth::Streams))
+        self.blocks.iter().any(|block| block.is_stream == (depth == Depth::Streams))
+    }
+
+    /// The blocks that are cut at this depth.
+    fn at(&self, depth: Depth) -> impl Iterator<Item = &Block> {
+        self.blocks.iter().filter(move |block| depth == Depth::Streams || !block.is_stream)
     }
 
     /// Whether any block gets narrower at this share.
     pub(crate) fn narrows(&self, share: f64, depth: Depth) -> bool {
-        let mut blocks = self.blocks.iter().filter(|(block, _)| depth == Depth::Streams || !block.is_stream);
-        blocks.any(|(block, _)| width(block.width, share) < block.width)
+        self.at(depth).any(|block| width(block.width, share) < block.width)
     }
 
     /// The graph with this share of the channels in every block, and a description.
     pub(crate) fn cut(&self, share: f64, depth: Depth) -> Result<(Draft, String), Error> {
         let mut draft = self.draft.clone();
-        let blocks = self.blocks.iter().filter(|(block, _)| depth == Depth::Streams || !block.is_stream);
-        let kept = |(block, order): &'_ (Block, Order)| {
-            let mut kept = order.kept[..width(block.width, share).min(order.kept.len())].to_vec();
+        let kept = |block: &Block| {
+            let mut kept = block.kept[..width(block.width, share).min(block.kept.len())].to_vec();
             kept.sort_unstable();
             kept
         };
-        let blocks: Vec<(&Block, &[Gram], Vec<usize>)> =
-            blocks.map(|all| (&all.0, &all.1.grams[..], kept(all))).collect();
-        for (block, _, kept) in &blocks {
+        let blocks: Vec<(&Block, Vec<usize>)> = self.at(depth).map(|block| (block, kept(block))).collect();
+        for (block, kept) in &blocks {
             cut::narrow(&mut draft, block, kept)?;
         }
-        for (block, grams, kept) in &blocks {
-            cut::make_up(&mut draft, block, grams, kept)?;
+        for (block, kept) in &blocks {
+            cut::make_up(&mut draft, block, kept)?;
         }
         tidy(&mut draft);
-        let left: usize = blocks.iter().map(|(_, _, kept)| kept.len()).sum();
-        let all: usize = blocks.iter().map(|(block, ..)| block.width).sum();
+        let left: usize = blocks.iter().map(|(_, kept)| kept.len()).sum();
+        let all: usize = blocks.iter().map(|(block, _)| block.width).sum();
         let count = |is_stream: bool, name: &str| {
-            let count = blocks.iter().filter(|(block, ..)| block.is_stream == is_stream).count();
+            let count = blocks.iter().filter(|(block, _)| block.is_stream == is_stream).count();
             let plural = if count == 1 { "" } else { "s" };
             (count > 0).then(|| format!("{count} {name}{plural}"))
         };
@@ -170,5 +161,87 @@ fn width(of: usize, share: f64) -> usize {
     (blocks as usize * BLOCK).min(of)
 }
 
-#[cfg(test)]
-mod tests;
+/// Enough samples per channel, and the minimum: a picture has thousands of similar ones.
+const FOR_EACH: usize = 4;
+const FEWEST: usize = 4096;
+/// Maximum size of a block's sums, and of all: each cut needs them again.
+const MOST_BYTES: usize = 256 << 20;
+const MOST_OF_ALL: usize = 512 << 20;
+
+/// The size of a block's sums: half of a square for each half of the rows.
+fn bytes(block: &Block) -> usize {
+    block.readers.len() * block.width * (block.width + 1) * size_of::<f64>()
+}
+
+/// Splits blocks into those whose sums fit the memory, in their order, and the others.
+fn affordable(blocks: Vec<Block>) -> (Vec<Block>, Vec<Block>) {
+    let mut room = MOST_OF_ALL;
+    blocks.into_iter().partition(|block| {
+        let fits = bytes(block) <= room;
+        room -= if fits { bytes(block) } else { 0 };
+        fits
+    })
+}
+
+/// Sums the inputs of each reader of every block.
+fn gather(
+    workshop: &Workshop,
+    draft: &Draft,
+    rows: &Rows,
+    (blocks, progress): (&mut [Block], &dyn Progress),
+) -> Result<(), Error> {
+    let values: BTreeSet<&String> =
+        blocks.iter().flat_map(|block| &block.readers).map(|reader| &reader.value).collect();
+    let values: Vec<String> = values.into_iter().cloned().collect();
+    for block in blocks.iter_mut() {
+        let gram = |reader: &Reader| Gram::new(block.width, is_shiftable(reader.reading));
+        block.grams = block.readers.iter().map(gram).collect();
+    }
+    inner_values(workshop, (draft, &values), (rows, progress), |chunks, made| {
+        for block in blocks.iter_mut() {
+            for (reader, gram) in block.readers.iter().zip(&mut block.grams) {
+                let Ok(place) = values.binary_search(&reader.value) else { continue };
+                add(gram, (&made[place], reader, block.width), chunks)?;
+            }
+        }
+        Ok(())
+    })?;
+    blocks.iter_mut().flat_map(|block| &mut block.grams).for_each(Gram::settle);
+    Ok(())
+}
+
+fn is_shiftable(reading: Reading) -> bool {
+    match reading {
+        Reading::Weighted(layer) => !layer.is_padded,
+        Reading::Sum | Reading::Mean => true,
+    }
+}
+
+/// Adds samples of a value, spread evenly over it.
+fn add(
+    gram: &mut Gram,
+    (value, reader, width): (&Tensor, &Reader, usize),
+    (chunk, chunks): (usize, usize),
+) -> Result<(), Error> {
+    let (values, outer) = (value.as_f32()?, value.shape()[..reader.channels.axis].iter().product::<usize>());
+    let inner = values.len() / (outer * width).max(1);
+    let wanted = (width * FOR_EACH).max(FEWEST).div_ceil(chunks);
+    for base in spread((outer * inner, wanted), (width, inner), chunk) {
+        gram.add(chunk, (0..width).map(|channel| values[base + channel * inner]));
+    }
+    Ok(())
+}
+
+/// The indices of the first channel of samples, spread evenly over a value with so many places. Each chunk begins at another
+/// place, so that samples cover the whole picture.
+pub(crate) fn spread(
+    (places, wanted): (usize, usize),
+    (width, inner): (usize, usize),
+    chunk: usize,
+) -> impl Iterator<Item = usize> {
+    let wanted = wanted.min(places);
+    (0..wanted).map(move |at| {
+        let place = (at * places / wanted + chunk * 31) % places;
+        place / inner * width * inner + place % inner
+    })
+}

@@ -125,28 +125,18 @@ fn squeeze_and_excitation_gate_is_cut_with_its_channels() {
     assert_eq!(weight(&draft, "narrow"), [8, 16, 1, 1]);
 }
 
-/// A transformer block: attention, a decomposed layer normalisation and a feed-forward with a GELU of several nodes.
-/// Two inputs, any length.
+/// A feed-forward with a GELU of several nodes, behind a product of two values as in attention. Rows of any length.
 fn transformer() -> Model {
     let mut builder = Builder::new("transformer", 1);
-    let dims = |sizes: &[Option<usize>]| {
-        let dim = |size: &Option<usize>| size.map_or(Dim::Symbol("length".into()), Dim::Fixed);
-        Some(std::iter::once(Dim::Symbol("batch".into())).chain(sizes.iter().map(dim)).collect())
-    };
-    let (wide, flat) = (dims(&[None, Some(16)]), dims(&[None]));
-    let x = builder.input(Value { name: "x".into(), datatype: DataType::Float, shape: wide.clone() });
-    let mask = builder.input(Value { name: "mask".into(), datatype: DataType::Float, shape: flat });
-    let [q, k, v] = ["q", "k", "v"].map(|name| {
-        let weight = constant(&mut builder, &format!("{name}.weight"), &[16, 16]);
-        builder.node("MatMul", name, &[&x, &weight])
-    });
-    let turned = builder.node_with("Transpose", "turned", &[&k], [("perm", vec![0, 2, 1].into())]);
-    let scores = builder.node("MatMul", "scores", &[&q, &turned]);
-    let axes = builder.constant(Tensor::from_i64("axes", &[1], &[1]).unwrap());
-    let row = builder.node("Unsqueeze", "row", &[&mask, &axes]);
-    let masked = builder.node("Add", "masked", &[&scores, &row]);
-    let shares = builder.node_with("Softmax", "shares", &[&masked], [("axis", Attribute::Int(-1))]);
-    let seen = builder.node("MatMul", "seen", &[&shares, &v]);
+    let dims = |last| [Dim::Symbol("batch".into()), Dim::Symbol("length".into()), Dim::Fixed(last)].to_vec();
+    let value = |name: &str| Value { name: name.into(), datatype: DataType::Float, shape: Some(dims(16)) };
+    let x = builder.input(value("x"));
+    let keys = constant(&mut builder, "k.weight", &[16, 16]);
+    let keys = builder.node("MatMul", "k", &[&x, &keys]);
+    let turned = builder.node_with("Transpose", "turned", &[&keys], [("perm", vec![0, 2, 1].into())]);
+    let scores = builder.node("MatMul", "scores", &[&x, &turned]);
+    let shares = builder.node_with("Softmax", "shares", &[&scores], [("axis", Attribute::Int(-1))]);
+    let seen = builder.node("MatMul", "seen", &[&shares, &x]);
     let stream = builder.node("Add", "stream", &[&x, &seen]);
     let up = twice(&mut builder, "up", &[16, 64], 1);
     let bias = twice(&mut builder, "bias", &[64], 0);
@@ -165,22 +155,22 @@ fn transformer() -> Model {
     let end = constant(&mut builder, "end", &[16]);
     let shifted = builder.node("Add", "shifted", &[&back, &end]);
     builder.node("Add", "y", &[&stream, &shifted]);
-    builder.output(Value { name: "y".into(), datatype: DataType::Float, shape: wide });
+    builder.output(value("y"));
     builder.build().unwrap()
 }
 
 #[test]
 fn transformer_is_cut_only_in_its_feed_forward() {
     let (model, stage) = (transformer(), Stage::new());
-    let fitted = stage.rows(&model, &[rows(&[12, 16], 24), rows(&[12], 24)]);
+    let fitted = stage.rows(&model, &[rows(&[12, 16], 24)]);
     let draft = Draft::new(&model).unwrap();
     let pruning = Pruning::of(&stage.workshop, &draft, &fitted, &Alone).unwrap();
     let (cut, how) = pruning.cut(0.5, Depth::Inside).unwrap();
     assert_eq!(how, "32 of 64 channels inside of 1 block");
     assert_eq!(operators(&cut), operators(&draft), "summands belong in the existing additions");
-    assert_eq!((weight(&cut, "hidden"), weight(&cut, "q")), (&[16, 32][..], &[16, 16][..]));
+    assert_eq!((weight(&cut, "hidden"), weight(&cut, "k")), (&[16, 32][..], &[16, 16][..]));
     for length in [12, 7] {
-        let rows = stage.rows(&model, &[rows(&[length, 16], 6), rows(&[length], 6)]);
+        let rows = stage.rows(&model, &[rows(&[length, 16], 6)]);
         let apart = apart(&stage, &model, &cut, &rows);
         assert!(apart < 2e-2, "{apart} at length {length}");
     }
@@ -342,8 +332,8 @@ fn channels_by_least_squares_lose_less_than_the_first() {
     let lost =
         |pruning: &Pruning| apart(&stage, &model, &pruning.cut(0.25, Depth::Inside).unwrap().0, &fresh);
     let chosen = lost(&pruning);
-    let inside = pruning.blocks.iter_mut().find(|(block, _)| !block.is_stream).unwrap();
-    inside.1.kept.sort_unstable();
+    let inside = pruning.blocks.iter_mut().find(|block| !block.is_stream).unwrap();
+    inside.kept.sort_unstable();
     let first = lost(&pruning);
     assert!(chosen < 0.8 * first, "error {chosen} must be well below {first}");
 }

@@ -47,6 +47,33 @@ pub(super) struct Made {
     pub(super) alike: f64,
 }
 
+/// The candidates that are made, and those that could not be made, with the reason.
+#[derive(Default)]
+pub(super) struct Candidates {
+    pub(super) made: Vec<Made>,
+    pub(super) refused: Vec<Refused>,
+}
+
+impl Candidates {
+    pub(super) fn refuse(&mut self, name: &str, reason: impl Into<String>) {
+        self.refused.push(Refused { name: name.into(), reason: reason.into() });
+    }
+
+    /// The result of a family; an error that is specific to the family becomes a refusal with that reason.
+    pub(super) fn unless_refused<T>(
+        &mut self,
+        name: &str,
+        result: Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        match result {
+            Ok(found) => return Ok(Some(found)),
+            Err(Error::Stopped) => return Err(Error::Stopped),
+            Err(error) => self.refuse(name, error.to_string()),
+        }
+        Ok(None)
+    }
+}
+
 /// The inputs of the search for candidates.
 pub(super) struct Bench<'a> {
     pub(super) workshop: &'a Workshop,
@@ -57,9 +84,7 @@ pub(super) struct Bench<'a> {
     pub(super) meanings: Vec<Meaning>,
     /// Rows for refitting weights: the calibration rows, and more if there are more.
     pub(super) fitted: Rows,
-    /// ONNX files that the user supplied, by name.
     pub(super) brought: &'a [(String, Bytes)],
-    /// Whether candidates may be taught.
     pub(super) teaches: bool,
     pub(super) progress: &'a dyn Progress,
     /// Whether 8-bit copies of smaller graphs are worth making.
@@ -91,68 +116,65 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// All candidates, and those that could not be made, with the reason.
-    ///
-    /// They are added one by one, so that a search that is stopped keeps them.
-    pub(super) fn candidates(&self, made: &mut Vec<Made>, refused: &mut Vec<Refused>) -> Result<(), Error> {
+    /// Makes all candidates. They are added one by one, so that a search that is stopped keeps them.
+    pub(super) fn candidates(&self, all: &mut Candidates) -> Result<(), Error> {
         self.progress.doing("rewriting");
-        let base = self.rewritten(made, refused)?;
-        self.eight_bits(&base, made, refused)?;
-        self.pruned(&base, made, refused)?;
-        self.shortened(&base, made, refused)?;
-        self.brought(made, refused)
+        let base = self.rewritten(all)?;
+        self.eight_bits(&base, all)?;
+        self.pruned(&base, all)?;
+        self.shortened(&base, all)?;
+        self.brought(all)
     }
 
     /// Models that the user supplied, if their inputs and outputs are the deployed model's.
-    fn brought(&self, made: &mut Vec<Made>, refused: &mut Vec<Refused>) -> Result<(), Error> {
+    fn brought(&self, all: &mut Candidates) -> Result<(), Error> {
         let deployed = Signature::from(&self.deployed.clone().finish()?.inspect());
         for (name, file) in self.brought {
             let model = Model::from_bytes(file.clone(), &Limits::default())?;
-            if let Some(problem) = misfit(&deployed, &Signature::from(&model.inspect()), name) {
-                refused.push(Refused { name: name.clone(), reason: problem.to_string() });
-                continue;
-            }
-            if let Some(side) = misplaced(&deployed, &Signature::from(&model.inspect())) {
+            let own = Signature::from(&model.inspect());
+            if let Some(problem) = misfit(&deployed, &own, name) {
+                all.refuse(name, problem.to_string());
+            } else if let Some(side) = misplaced(&deployed, &own) {
                 let reason = format!(
                     "its {side} are in another order than the deployed model's: export it with the same order"
                 );
-                refused.push(Refused { name: name.clone(), reason });
-                continue;
+                all.refuse(name, reason);
+            } else {
+                self.smaller((name, "brought".into(), &Draft::new(&model)?), all)?;
             }
-            self.smaller((name, "brought".into(), &Draft::new(&model)?), made, refused)?;
         }
         Ok(())
     }
 
     /// Fewer channels inside of blocks, and of streams.
-    fn pruned(&self, base: &Draft, made: &mut Vec<Made>, refused: &mut Vec<Refused>) -> Result<(), Error> {
+    fn pruned(&self, base: &Draft, all: &mut Candidates) -> Result<(), Error> {
         self.progress.doing("choosing channels");
         let pruning = Pruning::of(self.workshop, base, &self.fitted, self.progress);
-        let Some(pruning) = found("pruned", pruning, refused)? else { return Ok(()) };
+        let Some(pruning) = all.unless_refused("pruned", pruning)? else { return Ok(()) };
         let depths = [("pruned", Depth::Inside, &KEPT[..]), ("narrowed", Depth::Streams, &KEPT_OF_ALL)];
         let depths: Vec<_> = depths.into_iter().filter(|(_, depth, _)| pruning.reaches(*depth)).collect();
         if depths.is_empty() {
-            refused.push(Refused { name: "pruned".into(), reason: pruning.refusal() });
+            all.refuse("pruned", pruning.refusal());
         }
         for (name, depth, shares) in depths {
             let shares = shares.iter().map(|&percent| (percent, f64::from(percent) / 100.0));
             for (percent, share) in shares.filter(|(_, share)| pruning.narrows(*share, depth)) {
                 let (draft, how) = pruning.cut(share, depth)?;
-                self.smaller((&format!("{name}-{percent}"), how, &draft), made, refused)?;
+                self.smaller((&format!("{name}-{percent}"), how, &draft), all)?;
             }
         }
         Ok(())
     }
 
     /// Fewer layers, if the graph repeats.
-    fn shortened(&self, base: &Draft, made: &mut Vec<Made>, refused: &mut Vec<Refused>) -> Result<(), Error> {
+    fn shortened(&self, base: &Draft, all: &mut Candidates) -> Result<(), Error> {
         self.progress.doing("looking for layers that repeat");
         let survey = Survey::of(self.workshop, base, &self.rows)?;
         let Some(repeats) = repeats(base, &Links::of(base), &survey) else { return Ok(()) };
         let shortcuts = Shortcuts::of(self.workshop, base, &self.fitted, (repeats, &survey, self.progress));
-        let Some(Some(shortcuts)) = found("layers", shortcuts, refused)? else { return Ok(()) };
+        let Some(Some(shortcuts)) = all.unless_refused("layers", shortcuts)? else { return Ok(()) };
         for (name, how, draft) in shortcuts.cut(base)? {
-            self.smaller((&name, how, &draft), made, refused)?;
+            self.smaller((&name, how, &draft), all)?;
         }
         Ok(())
     }
@@ -161,52 +183,44 @@ impl<'a> Bench<'a> {
     pub(super) fn smaller(
         &self,
         (name, how, draft): (&str, String, &Draft),
-        made: &mut Vec<Made>,
-        refused: &mut Vec<Refused>,
+        all: &mut Candidates,
     ) -> Result<(), Error> {
         self.progress.doing(&format!("cutting: {name}"));
-        if made.iter().map(|made| made.model.bytes()).sum::<u64>() > MOST_BYTES {
-            let reason = "the candidates before it have more than 2 GiB together".into();
-            refused.push(Refused { name: name.into(), reason });
+        if all.made.iter().map(|made| made.model.bytes()).sum::<u64>() > MOST_BYTES {
+            all.refuse(name, "the candidates before it have more than 2 GiB together");
             return Ok(());
         }
         let float = self.teaches.then(|| draft.clone());
         let draft = &quicken(self.workshop, draft, &self.rows)?;
-        let Some(smaller) = found(name, self.load(name, how.clone(), draft), refused)? else {
-            return Ok(());
-        };
-        made.push(Made { float, ..smaller });
-        if !self.is_light_faster.get() {
-            return Ok(());
-        }
-        self.lighter((name, &how, draft), made, refused)
+        let smaller = self.load(name, how.clone(), draft);
+        let Some(smaller) = all.unless_refused(name, smaller)? else { return Ok(()) };
+        all.made.push(Made { float, ..smaller });
+        if self.is_light_faster.get() { self.lighter((name, &how, draft), all) } else { Ok(()) }
     }
 
     /// The graph with exact rewrites, which is a candidate too, if any applies and the outputs stay equal; otherwise as it
     /// is deployed.
-    fn rewritten(&self, made: &mut Vec<Made>, refused: &mut Vec<Refused>) -> Result<Draft, Error> {
+    fn rewritten(&self, all: &mut Candidates) -> Result<Draft, Error> {
         let draft = rewrite(self.workshop, &self.deployed, &self.rows)?;
         let quick = quicken(self.workshop, &draft, &self.rows)?;
         if quick.nodes == self.deployed.nodes {
             return Ok(self.deployed.clone());
         }
         let how = format!("{} nodes of {}", quick.nodes.len(), self.deployed.nodes.len());
-        match found("exact", self.load("exact", how, &quick), refused)? {
+        match all.unless_refused("exact", self.load("exact", how, &quick))? {
             Some(exact) if exact.apart <= ROUNDING => {
-                made.push(exact);
+                all.made.push(exact);
                 return Ok(draft);
             }
-            Some(Made { apart, .. }) => {
-                let reason =
-                    format!("its outputs differ from the deployed model's by {apart:.1e} of their size");
-                refused.push(Refused { name: "exact".into(), reason });
-            }
+            Some(Made { apart, .. }) => all.refuse(
+                "exact",
+                format!("its outputs differ from the deployed model's by {apart:.1e} of their size"),
+            ),
             None => {}
         }
         Ok(self.deployed.clone())
     }
 
-    /// Loads a graph.
     pub(super) fn load(&self, name: &str, how: String, draft: &Draft) -> Result<Made, Error> {
         let model = self.workshop.store(name, draft.clone().finish()?.bytes())?;
         let mut runner = self.workshop.load_stored(&model)?;
@@ -216,21 +230,5 @@ impl<'a> Bench<'a> {
         let same = judge(&self.said, &answers, &self.meanings);
         let alike = same.iter().filter(|same| **same).count() as f64 / same.len().max(1) as f64;
         Ok(Made { name: name.into(), how, model, float: None, distance, apart, alike })
-    }
-}
-
-/// The result of a family; an error that is specific to the family becomes a refusal with that reason.
-pub(super) fn found<T>(
-    name: &str,
-    made: Result<T, Error>,
-    refused: &mut Vec<Refused>,
-) -> Result<Option<T>, Error> {
-    match made {
-        Ok(found) => Ok(Some(found)),
-        Err(Error::Stopped) => Err(Error::Stopped),
-        Err(error) => {
-            refused.push(Refused { name: name.into(), reason: error.to_string() });
-            Ok(None)
-        }
     }
 }

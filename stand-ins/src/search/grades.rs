@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{Frontier, answers};
 use crate::Error;
-use crate::measure::{Comparison, Difference, Gap, Share, calibration_error, judge};
+use crate::measure::{Comparison, Difference, Share, calibration_error, judge};
 use crate::rows::Rows;
 use crate::workshop::{Progress, Workshop};
 
@@ -38,7 +38,7 @@ pub struct Grade {
     pub compared: Comparison,
     /// How much more often the deployed model is right on the same rows.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub gap: Option<Gap>,
+    pub gap: Option<Share>,
     /// The calibration error of its confidence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calibration_error: Option<f64>,
@@ -81,7 +81,7 @@ pub fn grade(
             name: candidate.name.clone(),
             cost: candidate.cost[0],
             compared: Comparison::of((&said, &answers), &list, (&same, own.as_deref())),
-            gap: by_labels.as_deref().zip(own.as_deref()).map(|(deployed, own)| Gap::of(deployed, own)),
+            gap: by_labels.as_deref().zip(own.as_deref()).map(|(deployed, own)| Share::gap(deployed, own)),
             calibration_error: calibration
                 .and_then(|own| calibration_error(&meanings.scores(&answers), &truth, own)),
         });
@@ -102,9 +102,8 @@ impl fmt::Display for Grades {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let points = |share: f64| 100.0 * share;
         write!(f, "graded on {} rows that no candidate was made from or chosen by", self.rows)?;
-        if let Some(Share { value, low, high }) = self.deployed {
-            let [value, low, high] = [value, low, high].map(points);
-            write!(f, "; the deployed model is right on {value:.2} % ({low:.2}-{high:.2})")?;
+        if let Some(deployed) = self.deployed {
+            write!(f, "; the deployed model is right on {}", deployed.percent(2, " %"))?;
         }
         let wide = self.candidates.iter().map(|one| one.name.len()).max().unwrap_or(0).max(9);
         write!(f, "\n\n   {:wide$}  {:>6}  {:19}", "CANDIDATE", "1 ROW", "AGREEMENT, %")?;
@@ -114,9 +113,7 @@ impl fmt::Display for Grades {
         write!(f, "  CALIBRATION ERROR, %")?;
         for Grade { name, cost, compared, gap, calibration_error } in &self.candidates {
             let Comparison { agreement, difference, accuracy, cosine, neighbours } = compared;
-            let [value, low, high] = [agreement.value, agreement.low, agreement.high].map(points);
-            let agreement = format!("{value:.2} ({low:.2}-{high:.2})");
-            write!(f, "\n   {name:wide$}  {cost:>6.3}  {agreement:19}")?;
+            write!(f, "\n   {name:wide$}  {cost:>6.3}  {:19}", agreement.percent(2, ""))?;
             if let Some((accuracy, gap)) = accuracy.zip(*gap) {
                 let [value, low, high] = [gap.value, gap.low, gap.high].map(points);
                 let gap = format!("{value:+.2} ({low:+.2} to {high:+.2})");

@@ -1,28 +1,23 @@
 //! Searches a stand-in: makes candidates, measures and judges them on rows that none was made from.
 
-mod bar;
 mod candidates;
-#[cfg(test)]
-mod defects;
-mod duration;
-#[cfg(test)]
-mod exported;
 mod frontier;
 mod grades;
 mod light;
-mod needs;
-mod parts;
-mod picture;
+mod limits;
 mod school;
-mod spared;
+#[cfg(test)]
+mod tests;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parm_parity_models::onnx::Model;
 use parm_parity_models::onnx::rewrite::Draft;
-use parm_protocol::Tensor;
+use parm_protocol::{MEASURED_ROWS, Tensor};
+use parm_random::Random;
 
 pub use frontier::{Candidate, Frontier, Interruption, Refused, Setting};
 pub use grades::{Apart, Grade, Grades, grade};
@@ -32,15 +27,13 @@ use crate::Error;
 use crate::exact::settle;
 use crate::graph::{Survey, work};
 use crate::measure::{
-    Costs, Gap, Given, Labelled, Meanings, Share, Shares, constant, costs, finite, sureness,
+    Comparison, Costs, Given, Labelled, Meanings, Share, Shares, constant, costs, finite, judge, sureness,
 };
+use crate::memory::Need;
 use crate::rows::Rows;
 use crate::workshop::{Progress, Runner, Workshop};
-use bar::Bar;
-use candidates::{Bench, Made};
-use duration::{Limited, estimate, in_words};
-use needs::Needs;
-use parts::Parts;
+use candidates::{Bench, Candidates, Made};
+use limits::{Limited, estimate, in_words, need};
 
 /// Maximum nodes of a graph: families visit each of them many times.
 const MOST_NODES: usize = 50_000;
@@ -116,9 +109,8 @@ pub fn make(
     let draft = settle(workshop, Draft::new(model)?, rows)?;
     let lessons = school.map(|school| school.rows().unwrap_or(rows));
     let lessons = lessons.map(|lessons| lessons.len() as u64 * lessons.bytes());
-    let need = Needs::of(workshop, (model, &draft), (rows, lessons), wish)?;
-    let wish = &Wish { judged: need.judged, ..wish.clone() };
-    need.tell(progress);
+    let need = need(workshop, (model, &draft), (rows, lessons), (wish, progress))?;
+    let wish = &Wish { judged: need.judged(wish.judged), ..wish.clone() };
     let parts = Parts::draw(rows.len(), wish);
     let (calibration, judged) = (rows.select(&parts.calibration)?, rows.select(&parts.judged)?);
     let mut deployed = workshop.open(path)?;
@@ -138,11 +130,11 @@ pub fn make(
     progress.tell(&format!(
         "on the {} rows that judge, a constant answer agrees with the deployed model on {}",
         judged.len(),
-        bar::percents(&usual)
+        usual.percent(1, " %")
     ));
     // Then even a candidate that always agrees would not be chosen.
-    if usual.value >= NEARLY_ALL && Gap::of(&vec![true; constant.len()], &constant).low <= 0.0 {
-        return Err(Error::Constant { agreement: bar::percents(&usual), rows: judged.len() });
+    if usual.value >= NEARLY_ALL && Share::gap(&vec![true; constant.len()], &constant).low <= 0.0 {
+        return Err(Error::Constant { agreement: usual.percent(1, " %"), rows: judged.len() });
     }
     progress.tell(&format!("this takes about {}", in_words(estimate(each, &parts, wish))));
     let work = work(&draft, &Survey::of(workshop, &draft, &calibration)?);
@@ -158,9 +150,9 @@ pub fn make(
     };
     // Its engine keeps the memory of its largest run.
     drop(deployed);
-    let (mut made, mut refused) = (Vec::new(), Vec::new());
-    let done = bench.candidates(&mut made, &mut refused);
-    let mut interruption = limited.ended(done, made.len())?;
+    let mut all = Candidates::default();
+    let done = bench.candidates(&mut all);
+    let mut interruption = limited.ended(done, all.made.len())?;
     let finishing = Limited { progress, until: None, is_final: true };
     if let Some(school) = school.filter(|_| interruption.is_none()) {
         let seen = match school.rows() {
@@ -173,13 +165,14 @@ pub fn make(
             said: &answers(&mut workshop.open(path)?, &seen, progress)?,
             rows: &seen,
             meaning,
-            together: need.row.taught(),
+            together: need.taught(),
             progress,
         };
-        let Costs { shares, .. } = measured((workshop, path), (&made, &need), &judged, (wish, progress))?;
-        let done = bench.taught((school, lessons), (&shares, wish.cost), &mut made, &mut refused);
-        interruption = limited.ended(done, made.len())?;
+        let Costs { shares, .. } = measured((workshop, path), (&all.made, &need), &judged, (wish, progress))?;
+        let done = bench.taught((school, lessons), (&shares, wish.cost), &mut all);
+        interruption = limited.ended(done, all.made.len())?;
     }
+    let Candidates { made, mut refused } = all;
     let progress: &dyn Progress = if interruption.is_some() { &finishing } else { progress };
     let costs = measured((workshop, path), (&made, &need), &judged, (wish, progress))?;
     let doubt = costs.doubt();
@@ -188,26 +181,30 @@ pub fn make(
     }
     let Costs { deployed: time, shares, .. } = costs;
 
-    let labels = judged_labels;
-    let bar = Bar {
-        workshop,
-        rows: &judged,
-        said: &said,
-        meanings: &meanings,
-        constant: &constant,
-        labels: labels.as_deref(),
-        progress,
+    let (labels, list) = (judged_labels.as_deref(), meanings.list());
+    let own = meanings.scores(&said);
+    let truth = meanings.truth(own.clone(), labels);
+    let judge = |made: Made, cost: Shares| -> Result<Candidate, Error> {
+        let Made { name, how, model, .. } = made;
+        progress.doing(&format!("judging {name}"));
+        let answers = answers(&mut workshop.load_stored(&model)?, &judged, progress)?;
+        let same = judge(&said, &answers, &list);
+        let right = labels.map(|labels| meanings.right(&answers, labels));
+        let compared = Comparison::of((&said, &answers), &list, (&same, right.as_deref()));
+        let sureness = sureness(&meanings.scores(&answers), &truth);
+        let is_no_better = Share::gap(&same, &constant).low <= 0.0;
+        let agreement = compared.agreement.percent(1, " %");
+        progress.tell(&format!("{name}: cost {:.3}, agrees on {agreement}", cost[0]));
+        Ok(Candidate { name, how, cost, compared, is_no_better, sureness, model })
     };
     let reasons: Vec<Option<String>> = (0..made.len()).map(|at| refusal(&made, &shares, at)).collect();
     let mut candidates = Vec::new();
     for ((one, cost), reason) in made.into_iter().zip(shares).zip(reasons) {
         match reason {
             Some(reason) => refused.push(Refused { name: one.name, reason }),
-            None => candidates.push(bar.judge(one, cost)?),
+            None => candidates.push(judge(one, cost)?),
         }
     }
-    let own = meanings.scores(&said);
-    let truth = meanings.truth(own.clone(), labels.as_deref());
     Ok(Frontier::new(
         workshop.engine(),
         wish.cost,
@@ -222,7 +219,7 @@ pub fn make(
             answers: choices,
             constant: usual,
             work,
-            accuracy: labels.as_deref().map(|labels| Share::of(&meanings.right(&said, labels))),
+            accuracy: labels.map(|labels| Share::of(&meanings.right(&said, labels))),
             sureness: if truth.is_labelled() { sureness(&own, &truth) } else { None },
             interruption,
             doubt,
@@ -232,7 +229,6 @@ pub fn make(
     ))
 }
 
-/// The labels of these rows.
 fn at(labels: &[usize], places: &[usize]) -> Vec<usize> {
     places.iter().map(|&place| labels[place]).collect()
 }
@@ -249,25 +245,24 @@ fn check_finite(said: &[Tensor], place: impl Fn(usize) -> usize) -> Result<(), E
 /// Measures the costs of all candidates. Those that fit the memory take turns with the deployed model.
 fn measured(
     (workshop, deployed): (&Workshop, &Path),
-    (made, need): (&[Made], &Needs),
+    (made, need): (&[Made], &Need),
     rows: &Rows,
     (wish, progress): (&Wish, &dyn Progress),
 ) -> Result<Costs, Error> {
     progress.doing("measuring costs");
     let largest = made.iter().map(|made| made.model.bytes()).max().unwrap_or(0);
-    let groups = made.chunks(need.row.together(need.file, largest));
-    let counts = need.row.measured(need.file);
-    let budget = wish.measure / groups.len().max(1) as u32;
+    let mut groups: Vec<&[Made]> = made.chunks(need.together(largest)).collect();
+    if groups.is_empty() {
+        groups.push(made);
+    }
+    let counts = need.measured();
+    let budget = wish.measure / groups.len() as u32;
     let mut all = Costs::default();
     for group in groups {
         let runners = group.iter().map(|made| workshop.load_stored(&made.model));
         let mut runners =
             std::iter::once(workshop.open(deployed)).chain(runners).collect::<Result<Vec<_>, _>>()?;
         all.extend(costs(&mut runners, (rows, workshop.clock(), counts), budget, progress)?);
-    }
-    if made.is_empty() {
-        let mut alone = [workshop.open(deployed)?];
-        all = costs(&mut alone, (rows, workshop.clock(), counts), budget, progress)?;
     }
     Ok(all)
 }
@@ -310,5 +305,37 @@ fn answers(runner: &mut Runner, rows: &Rows, progress: &dyn Progress) -> Result<
     parts.iter().map(|parts| Ok(Tensor::concat_rows(parts)?)).collect()
 }
 
-#[cfg(test)]
-mod tests;
+/// The use of each row.
+struct Parts {
+    calibration: Vec<usize>,
+    fitted: Vec<usize>,
+    judged: Vec<usize>,
+    rows: usize,
+}
+
+impl Parts {
+    /// Draws rows for making candidates, at most half. At most half of the others are for refitting weights, and the
+    /// rest are for judging: enough to measure costs on. The division is random, or follows time.
+    fn draw(rows: usize, wish: &Wish) -> Self {
+        let calibration = wish.calibration.min(rows / 2).max(1).min(rows);
+        let others = rows - calibration;
+        let fitted = wish.fitted.min(others / 2).min(others.saturating_sub(MEASURED_ROWS[3]));
+        let judged = (others - fitted).min(wish.judged.max(MEASURED_ROWS[3]));
+        let mut random = Random::new(wish.seed);
+        let mut places: Vec<usize> = (0..rows).collect();
+        if !wish.in_time {
+            random.shuffle(&mut places);
+        }
+        let judged = places.split_off(rows - judged);
+        random.shuffle(&mut places);
+        places.truncate(calibration + fitted);
+        let fitted = places.split_off(calibration);
+        Self { calibration: places, fitted, judged, rows }
+    }
+
+    /// Rows to learn from: all except those that choose candidates and those that judge.
+    fn free(&self) -> Vec<usize> {
+        let decisive: BTreeSet<&usize> = self.calibration.iter().chain(&self.judged).collect();
+        (0..self.rows).filter(|row| !decisive.contains(row)).collect()
+    }
+}

@@ -11,8 +11,7 @@ use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{Limits, Model};
 use parm_protocol::Tensor;
 
-use super::Refused;
-use super::candidates::{Bench, Made};
+use super::candidates::{Bench, Candidates, Made};
 use crate::Error;
 use crate::measure::Shares;
 use crate::memory::{STEP, in_words};
@@ -53,14 +52,14 @@ impl Bench<'_> {
         &self,
         (school, lessons): (&dyn School, Lessons<'_>),
         (shares, limit): (&[Shares], f64),
-        made: &mut Vec<Made>,
-        refused: &mut Vec<Refused>,
+        all: &mut Candidates,
     ) -> Result<(), Error> {
         // A lesson may take hours: the time limit ends it, as an interrupt does.
         let lessons = Lessons { progress: self.progress, ..lessons };
-        let pupils = pupils(made, shares, limit).into_iter();
-        let pupils = pupils
-            .filter_map(|at| Some((made[at].name.clone(), made[at].how.clone(), made[at].float.clone()?)));
+        let pupils = pupils(&all.made, shares, limit).into_iter().filter_map(|at| {
+            let made = &all.made[at];
+            Some((made.name.clone(), made.how.clone(), made.float.clone()?))
+        });
         for (pupil, how, draft) in pupils.collect::<Vec<_>>() {
             let name = format!("taught-{pupil}");
             if lessons.together == 0 {
@@ -68,7 +67,7 @@ impl Bench<'_> {
                 let reason = format!(
                     "cannot teach it: one row needs more than {limit} of memory in a step: give smaller rows"
                 );
-                refused.push(Refused { name, reason });
+                all.refuse(&name, reason);
                 continue;
             }
             let taught = school.teach(&pupil, draft.finish()?.bytes(), &lessons);
@@ -79,9 +78,9 @@ impl Bench<'_> {
                 Ok(file) => {
                     let draft = Draft::new(&Model::from_bytes(file, &Limits::default())?)?;
                     let how = format!("{how}, then taught with {} rows", lessons.rows.len());
-                    self.smaller((&name, how, &draft), made, refused)?;
+                    self.smaller((&name, how, &draft), all)?;
                 }
-                Err(reason) => refused.push(Refused { name, reason }),
+                Err(reason) => all.refuse(&name, reason),
             }
         }
         Ok(())
@@ -116,7 +115,7 @@ mod tests {
     use parm_parity_models::onnx::{Builder, Value};
 
     use super::super::answers;
-    use super::super::duration::Limited;
+    use super::super::limits::Limited;
     use super::*;
     use crate::testing::{Alone, Stage};
     use crate::workshop::Stored;
@@ -153,7 +152,7 @@ mod tests {
             (rows.clone(), said.clone()),
             vec![Meaning::Values],
         );
-        let mut made = vec![Made {
+        let made = vec![Made {
             name: "pruned-50".into(),
             how: String::new(),
             model: Stored::default(),
@@ -164,8 +163,9 @@ mod tests {
         }];
         let lessons =
             Lessons { rows: &rows, said: &said, meaning: Meaning::Values, together: 64, progress: &Alone };
-        let done = bench.taught((&Patient, lessons), (&[[0.5; 4]], 0.9), &mut made, &mut Vec::new());
-        assert_eq!((done, made.len()), (Err(Error::Stopped), 1));
+        let mut all = Candidates { made, refused: Vec::new() };
+        let done = bench.taught((&Patient, lessons), (&[[0.5; 4]], 0.9), &mut all);
+        assert_eq!((done, all.made.len()), (Err(Error::Stopped), 1));
     }
 
     #[test]

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::super::graph::label;
 use super::super::model::encode;
-use super::super::proto::{GraphProto, ModelProto, NodeProto, OperatorSetIdProto};
-use super::super::topology::{reads, writes};
-use super::super::{Attribute, Defect, Limits, Model, Tensor, domain, node};
-use super::unshare;
+use super::super::proto::{
+    GraphProto, ModelProto, NodeProto, OperatorSetIdProto, Order, canonical, reads, writes,
+};
+use super::super::{Attribute, Defect, Limits, Model, Tensor};
 
 /// Files older than this must declare every constant as an input.
 const IR_VERSION_OF_FREE_CONSTANTS: i64 = 4;
@@ -16,7 +17,7 @@ const IR_VERSION_OF_FREE_CONSTANTS: i64 = 4;
 #[derive(Clone, Debug)]
 pub struct Draft {
     /// The model without nodes and constants.
-    pub(super) model: ModelProto,
+    model: ModelProto,
     /// The nodes. In the finished model each follows those that it reads from.
     pub nodes: Vec<NodeProto>,
     /// The constants by name. The finished model omits unused ones.
@@ -48,32 +49,30 @@ impl Draft {
                 _ => draft.nodes.push(proto),
             }
         }
-        unshare::unshare(&mut draft);
+        draft.unshare();
         Ok(draft)
     }
 
     /// The finished model.
     pub fn finish(mut self) -> Result<Model, Defect> {
-        self.drop_unused();
-        let graph = self.graph_mut();
-        graph.initializer = Vec::new();
-        let constants = std::mem::take(&mut self.constants);
+        let mut used: BTreeSet<&str> = self.nodes.iter().flat_map(reads).collect();
+        used.extend(self.graph().output.iter().map(|output| output.name.as_str()));
+        let constants = self.constants.iter().filter(|(name, _)| used.contains(name.as_str()));
+        let constants = constants.map(|(_, constant)| constant.to_proto()).collect();
         let nodes = std::mem::take(&mut self.nodes);
         let graph = self.graph_mut();
-        graph.initializer = constants.values().map(Tensor::to_proto).collect();
-        graph.node = nodes;
+        (graph.initializer, graph.node) = (constants, nodes);
         Model::from_bytes(encode(&self.model, "rewritten model")?, &Limits::default())
     }
 
     /// Version of ONNX's own operators.
     pub fn opset(&self) -> i64 {
-        let mut sets = self.model.opset_import.iter();
-        sets.find(|set| domain::canonical(&set.domain).is_empty()).map_or(1, |set| set.version)
+        self.model.opset()
     }
 
     /// Declares another version of ONNX's own operators. The nodes must have the same meaning in it.
     pub fn set_opset(&mut self, version: i64) {
-        let own = |set: &&mut OperatorSetIdProto| domain::canonical(&set.domain).is_empty();
+        let own = |set: &&mut OperatorSetIdProto| canonical(&set.domain).is_empty();
         if let Some(set) = self.model.opset_import.iter_mut().find(own) {
             set.version = version;
         }
@@ -91,7 +90,7 @@ impl Draft {
 
     /// The name of the node at position `at` in messages.
     pub fn label(&self, at: usize) -> String {
-        node::label(at, &self.nodes[at])
+        label(at, &self.nodes[at])
     }
 
     /// An unused name similar to `name`.
@@ -118,14 +117,33 @@ impl Draft {
         output: &str,
         attributes: [(&str, Attribute); N],
     ) -> NodeProto {
-        NodeProto {
-            op_type: op.into(),
-            name: self.fresh(&format!("{output}/{op}")),
-            input: inputs.iter().map(|input| (*input).to_owned()).collect(),
-            output: vec![output.into()],
-            attribute: attributes.iter().map(|(key, value)| value.to_proto(key)).collect(),
-            ..NodeProto::default()
+        NodeProto::new(op, &self.fresh(&format!("{output}/{op}")), inputs, output, attributes)
+    }
+
+    /// Gives a node a list of whole numbers: as an attribute, or from this version of the operators on as an input.
+    pub fn give(
+        &mut self,
+        node: &mut NodeProto,
+        name: &str,
+        numbers: &[i64],
+        as_input_from: i64,
+    ) -> Result<(), Defect> {
+        if self.opset() < as_input_from {
+            node.set(name, numbers);
+            return Ok(());
         }
+        let tensor = Tensor::from_i64(&format!("{}/{name}", node.name), &[numbers.len()], numbers)?;
+        node.input.push(self.add_constant(tensor));
+        Ok(())
+    }
+
+    /// Moves every node behind its inputs; otherwise the order is kept.
+    pub fn sort(&mut self) {
+        let order = Order::of(&self.nodes).places;
+        // A valid graph has no cycle, and no rewrite makes one.
+        debug_assert_eq!(order.len(), self.nodes.len());
+        let mut nodes: Vec<_> = std::mem::take(&mut self.nodes).into_iter().map(Some).collect();
+        self.nodes = order.into_iter().filter_map(|at| nodes[at].take()).collect();
     }
 
     /// Removes declarations of intermediate values that no longer hold.
@@ -133,9 +151,60 @@ impl Draft {
         self.graph_mut().value_info.retain(|info| !stale(&info.name));
     }
 
-    fn drop_unused(&mut self) {
-        let mut used: BTreeSet<String> = self.nodes.iter().flat_map(reads).map(str::to_owned).collect();
-        used.extend(self.graph().output.iter().map(|output| output.name.clone()));
-        self.constants.retain(|name, _| used.contains(name));
+    /// Removes a softmax, log-softmax or sigmoid that produces an output; the output's name then denotes the raw
+    /// values. Returns the removed operators by output.
+    pub fn strip_activation(&mut self) -> BTreeMap<String, String> {
+        let mut stripped = BTreeMap::new();
+        let outputs: Vec<String> = self.graph().output.iter().map(|output| output.name.clone()).collect();
+        for output in &outputs {
+            let Some(at) = self.nodes.iter().position(|node| writes(node).any(|name| name == output)) else {
+                continue;
+            };
+            let raw = self.nodes[at].input.first().cloned().unwrap_or_default();
+            let is_made = self.nodes.iter().any(|node| writes(node).any(|name| name == raw));
+            if !self.nodes[at].is(&["Softmax", "LogSoftmax", "Sigmoid"]) || !is_made || outputs.contains(&raw)
+            {
+                continue;
+            }
+            stripped.insert(output.clone(), self.nodes.remove(at).op_type);
+            for name in self.nodes.iter_mut().flat_map(|node| node.input.iter_mut().chain(&mut node.output)) {
+                if *name == raw {
+                    name.clone_from(output);
+                }
+            }
+            self.forget(|name| name == raw);
+        }
+        stripped
+    }
+
+    /// Turns an `Identity` of a constant into a constant, and copies a shared weight for each reader after the first. Some
+    /// exporters store equal weights once. Equal values do not tie two weights: training must be able to separate them,
+    /// and widening one must not widen the other.
+    fn unshare(&mut self) {
+        let outputs: BTreeSet<String> =
+            self.graph().output.iter().map(|output| output.name.clone()).collect();
+        for node in std::mem::take(&mut self.nodes) {
+            match self.alias(&node).filter(|copy| !outputs.contains(copy.name())) {
+                Some(copy) => drop(self.constants.insert(copy.name().to_owned(), copy)),
+                None => self.nodes.push(node),
+            }
+        }
+        let mut seen = BTreeSet::new();
+        let mut nodes = std::mem::take(&mut self.nodes);
+        for input in nodes.iter_mut().flat_map(|node| &mut node.input) {
+            let weight = self.constants.get(input.as_str());
+            let weight = weight.filter(|tensor| tensor.datatype().is_float() && !tensor.dims().is_empty());
+            if let Some(weight) = weight.filter(|_| !seen.insert(input.clone())).cloned() {
+                *input = self.add_constant(weight);
+            }
+        }
+        self.nodes = nodes;
+    }
+
+    /// The constant behind an `Identity`, under its new name.
+    fn alias(&self, node: &NodeProto) -> Option<Tensor> {
+        let ([input], [output]) = (node.input.as_slice(), node.output.as_slice()) else { return None };
+        let constant = self.constants.get(input).filter(|_| node.is(&["Identity"]))?;
+        Some(constant.clone().renamed(output))
     }
 }

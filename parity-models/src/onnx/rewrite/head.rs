@@ -2,35 +2,34 @@
 //!
 //! The last layers are those from which no other layer is reached on the way to the outputs. Their weights and biases
 //! are repeated for each slot, so that at first every slot produces the deployed prediction. The tail, which follows
-//! them, either works on all slots at once (a bias, a softmax) or is copied for each.
+//! them, is after most networks nothing, a bias, or a softmax. Copies of these for each slot would take much of a small
+//! model's time. So flat rows of k predictions pass through elementwise operators unchanged, and through a softmax after a
+//! reshape to `[N, k, C]`; any other tail is copied for each slot.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 
-use super::super::topology::{reads, writes};
-use super::super::{Defect, Dim, Layer, Tensor, Value};
+use super::super::proto::{reads, writes};
+use super::super::{Defect, Dim, Layer, LayerOp, Tensor, Value};
 use super::draft::Draft;
-use super::repeat::repeat;
-use super::slot::{self, Constants, Names};
-use super::tail;
+use super::slot::{self, Names, Plain, Row, plain};
+use super::weights::repeat;
 
 /// One of the last layers.
 #[derive(Clone)]
 pub(super) struct Last {
-    /// The node's position.
     pub(super) at: usize,
-    /// Its output.
-    pub(super) value: String,
+    value: String,
     /// Features of one slot.
-    pub(super) features: usize,
-    pub(super) layer: Layer,
+    features: usize,
+    layer: Layer,
 }
 
 /// The graph after its last layers.
 pub(super) struct Head {
     pub(super) layers: Vec<Last>,
     /// Positions of the nodes that depend on them.
-    pub(super) tail: Vec<usize>,
+    tail: Vec<usize>,
 }
 
 impl Draft {
@@ -46,7 +45,7 @@ impl Draft {
         }
         let stale: BTreeSet<String> = head.values(self);
         self.forget(|name| stale.contains(name));
-        if !tail::reshape(self, &head, slots)? {
+        if !reshape(self, &head, slots)? {
             copy_tail(self, &head, slots)?;
         }
         for output in &mut self.graph_mut().output {
@@ -141,8 +140,7 @@ fn copy_tail(draft: &mut Draft, head: &Head, slots: usize) -> Result<(), Defect>
         names.iter_mut().zip(parts).for_each(|(names, part)| drop(names.insert(layer.value.clone(), part)));
     }
     for (slot, names) in names.iter_mut().enumerate() {
-        let part = slot::Part { places: &head.tail, slot, constants: Constants::Own };
-        back.extend(slot::copy(draft, part, names)?);
+        back.extend(draft.copy(&head.tail, (&format!("slot{slot}"), true), names)?);
     }
     let outputs: Vec<String> = draft.graph().output.iter().map(|output| output.name.clone()).collect();
     for output in outputs {
@@ -150,12 +148,7 @@ fn copy_tail(draft: &mut Draft, head: &Head, slots: usize) -> Result<(), Defect>
         for names in &names {
             let row = draft.fresh(&format!("{output}.row"));
             let mut node = draft.make("Unsqueeze", &[&names[&output]], &row, []);
-            if draft.opset() >= 13 {
-                let axes = Tensor::from_i64(&format!("{row}.axes"), &[1], &[1])?;
-                node.input.push(draft.add_constant(axes));
-            } else {
-                node.set("axes", vec![1i64]);
-            }
+            draft.give(&mut node, "axes", &[1], 13)?;
             back.push(node);
             stacked.push(row);
         }
@@ -165,4 +158,97 @@ fn copy_tail(draft: &mut Draft, head: &Head, slots: usize) -> Result<(), Defect>
     let nodes = std::mem::take(&mut draft.nodes).into_iter().enumerate();
     draft.nodes = nodes.filter(|(at, _)| !head.tail.contains(at)).map(|(_, node)| node).chain(back).collect();
     Ok(())
+}
+
+/// The change that one node of a simple tail needs.
+enum Step {
+    AsItIs,
+    /// Repeats a constant of one slot's size at this input.
+    Repeat(usize),
+    /// A softmax over the predictions: the rows must be split into slots first.
+    Softmax,
+}
+
+/// Widens the tail without copies, if it is simple enough. `false` leaves the draft unchanged.
+fn reshape(draft: &mut Draft, head: &Head, slots: usize) -> Result<bool, Defect> {
+    let Some(steps) = steps(draft, head) else { return Ok(false) };
+    let [layer] = head.layers.as_slice() else { return Ok(false) };
+    let target = [-1, slots as i64, layer.features as i64];
+    let mut value = layer.value.clone();
+    let mut maker = layer.at;
+    let mut nodes = Vec::new();
+    let mut is_cut = false;
+    for (&at, step) in head.tail.iter().zip(&steps) {
+        match step {
+            Step::AsItIs => {}
+            Step::Repeat(place) => {
+                let constant = &draft.constants[&draft.nodes[at].input[*place]];
+                let wide = repeat(constant, constant.dims().len() - 1, slots)?;
+                draft.nodes[at].input[*place] = draft.add_constant(wide);
+            }
+            Step::Softmax => {
+                let shape =
+                    draft.add_constant(Tensor::from_i64(&format!("{value}.slots.shape"), &[3], &target)?);
+                let cut = draft.fresh(&format!("{value}.slots"));
+                nodes.push((at, draft.make("Reshape", &[&value, &shape], &cut, [])));
+                let node = &mut draft.nodes[at];
+                node.input[0] = cut;
+                node.set("axis", 2i64);
+                is_cut = true;
+            }
+        }
+        (value, maker) = (draft.nodes[at].output[0].clone(), at);
+    }
+    if !is_cut {
+        let wide = draft.fresh(&format!("{value}.wide"));
+        draft.nodes[maker].output[0] = wide.clone();
+        let shape = draft.add_constant(Tensor::from_i64(&format!("{value}.shape"), &[3], &target)?);
+        nodes.push((maker + 1, draft.make("Reshape", &[&wide, &shape], &value, [])));
+    }
+    nodes.into_iter().rev().for_each(|(at, node)| draft.nodes.insert(at, node));
+    Ok(true)
+}
+
+/// The steps of the tail, if it is one chain from one flat layer to the only output.
+fn steps(draft: &Draft, head: &Head) -> Option<Vec<Step>> {
+    let ([layer], [output]) = (head.layers.as_slice(), draft.graph().output.as_slice()) else { return None };
+    let declared = Value::from_proto(output);
+    let is_flat = layer.layer.op == LayerOp::Gemm || declared.shape.is_some_and(|shape| shape.len() == 2);
+    let mut value = layer.value.as_str();
+    let mut steps = Vec::new();
+    for &at in &head.tail {
+        let node = &draft.nodes[at];
+        let is_chained = node.input.iter().filter(|input| *input == value).count() == 1;
+        if !is_chained || node.output.len() != 1 {
+            return None;
+        }
+        let after_softmax = steps.iter().any(|step| matches!(step, Step::Softmax));
+        steps.push(step(draft, at, layer.features, after_softmax)?);
+        value = &node.output[0];
+    }
+    (is_flat && value == output.name).then_some(steps)
+}
+
+fn step(draft: &Draft, at: usize, features: usize, after_softmax: bool) -> Option<Step> {
+    let node = &draft.nodes[at];
+    if plain(draft, node, Row::default()) == Some(Plain::Elementwise) {
+        return Some(Step::AsItIs);
+    }
+    if after_softmax {
+        return None;
+    }
+    if node.is(&["Softmax", "LogSoftmax"]) {
+        // Both for flat rows: 1 is the default of the old operator, -1 of the new one.
+        return matches!(node.int("axis"), None | Some(1 | -1)).then_some(Step::Softmax);
+    }
+    if node.is(&["Add", "Sub", "Mul", "Div"]) {
+        let is_row = |name: &String| {
+            let constant = draft.constants.get(name);
+            constant.is_some_and(|c| {
+                c.len() == features && c.dims().last() == Some(&features) && c.dims().len() <= 2
+            })
+        };
+        return node.input.iter().position(is_row).map(Step::Repeat);
+    }
+    None
 }

@@ -13,22 +13,17 @@
 //! *Rejected.* A table of how each operator commutes with concatenating rows: it is never complete, and its errors are
 //! silent. Only the common cases that need no copy (`Flatten`, casts, a bias, a softmax) are recognised.
 
-mod activation;
-mod divide;
 mod draft;
 mod head;
-mod initial;
-mod plain;
-mod repeat;
 mod slot;
 mod stem;
-mod tail;
 mod thin;
-mod unshare;
+mod weights;
 
 use std::num::NonZeroUsize;
 
 pub use draft::Draft;
+pub use slot::Names;
 
 use super::{Defect, Model};
 

@@ -8,13 +8,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 
-use super::super::proto::NodeProto;
-use super::super::topology::{reads, writes};
+use super::super::proto::{NodeProto, reads, writes};
 use super::super::{Defect, Dim, Kind, Layer, LayerOp, Tensor, Value};
 use super::draft::Draft;
-use super::plain::{Plain, Row, flattens, plain};
-use super::repeat::{repeat, scale};
-use super::slot::{self, Constants, Names};
+use super::slot::{self, Names, Plain, Row, flattens, plain};
+use super::weights::{repeat, scale};
 
 /// The relation of a value to the input. A value without an entry is constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,7 +229,7 @@ fn copy_prologue(draft: &mut Draft, stem: &Stem, rows: &Rows, slots: usize) -> R
     for slot in 0..slots {
         let places = if slot == 0 { &stem.prologue } else { &rest };
         let mut own = std::mem::take(&mut names[slot]);
-        front.extend(slot::copy(draft, slot::Part { places, slot, constants: Constants::Shared }, &mut own)?);
+        front.extend(draft.copy(places, (&format!("slot{slot}"), false), &mut own)?);
         if slot == 0 {
             let sizes = own.iter().filter(|(name, _)| stem.knows.get(*name) == Some(&Knows::Sizes));
             let sizes: Names = sizes.map(|(old, new)| (old.clone(), new.clone())).collect();

@@ -10,11 +10,11 @@
 use std::collections::BTreeMap;
 
 use super::super::ops::axes;
-use super::super::topology::{reads, writes};
+use super::super::proto::{reads, writes};
 use super::super::{Defect, Kind, Layer, LayerOp, Tensor};
 use super::draft::Draft;
 use super::head::Head;
-use super::repeat::{first, scale};
+use super::weights::{first, scale};
 
 /// The remaining features of a value: the first `left` of `of`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,12 +1,50 @@
-//! Duration of a search: an estimate beforehand, and a time limit for the making of candidates.
+//! Limits of a search: its memory and its duration, estimated beforehand, and the time limit for the making of candidates.
 
 use std::time::{Duration, Instant};
 
-use super::Wish;
+use parm_parity_models::onnx::Model;
+use parm_parity_models::onnx::rewrite::Draft;
+use parm_protocol::MEASURED_ROWS;
+
 use super::frontier::Interruption;
-use super::parts::Parts;
+use super::{Parts, Wish};
 use crate::Error;
-use crate::workshop::Progress;
+use crate::graph::Survey;
+use crate::memory::{self, Need};
+use crate::rows::Rows;
+use crate::workshop::{Progress, Workshop};
+
+/// If an engine cannot tell the sizes of values, they are taken for so many times the input.
+const INPUTS: u64 = 64;
+
+/// The memory that a search needs, by a run of one row; the workshop's runs are bounded by it. Reports the estimate, and
+/// the measurements that are left out to stay near it. `lessons` are the bytes of the rows to teach with.
+pub(super) fn need(
+    workshop: &Workshop,
+    (model, draft): (&Model, &Draft),
+    (rows, lessons): (&Rows, Option<u64>),
+    (wish, progress): (&Wish, &dyn Progress),
+) -> Result<Need, Error> {
+    let (file, inner) = (model.bytes().len() as u64, INPUTS * rows.bytes());
+    let unknown = Need { live: inner, values: inner, answers: 0, is_batched: rows.is_batched(), file };
+    let need = Need { file, ..Survey::need(workshop, draft, &rows.first(1)?).unwrap_or(unknown) };
+    workshop.bound(need.live);
+    let (judged, wanted) = (need.judged(wish.judged), wish.judged.min(rows.len()));
+    let bytes = need.estimate((rows.len() as u64 * rows.bytes(), lessons), judged.min(wanted));
+    progress.tell(&format!("this needs about {} of memory", memory::in_words(bytes)));
+    if judged < wanted {
+        progress.tell(&format!(
+            "at most {judged} rows judge instead of {wanted}, as the answers of more do not fit the memory"
+        ));
+    }
+    let counts = need.measured();
+    if let Some(&last) = counts.last().filter(|_| counts.len() < MEASURED_ROWS.len()) {
+        progress.tell(&format!(
+            "runs of more than {last} rows do not fit the memory: their costs are estimated from those of {last}"
+        ));
+    }
+    Ok(need)
+}
 
 /// About how long a search takes if a row takes the deployed model `each`, in seconds: most candidates run on all judged
 /// rows, and ranges, layers and channels are tried on the rows that candidates are made from.

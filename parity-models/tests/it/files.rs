@@ -1,0 +1,223 @@
+//! Reading a file: what its check and its report find, and new weights, which change only their own bytes.
+
+use bytes::Bytes;
+use parm_parity_models::onnx::proto::{
+    ModelProto, NodeProto, StringStringEntryProto, TensorProto, ValueInfoProto,
+};
+use parm_parity_models::onnx::{Attribute, Builder, Defect, Finding, Limits, Model, Tensor, Value};
+use prost::Message;
+
+use crate::sample;
+
+/// Breaks a valid model and compares the findings.
+fn check(breakage: impl FnOnce(&mut ModelProto), expect: &[Finding]) {
+    let mut proto = sample::resnet().proto().clone();
+    breakage(&mut proto);
+    let model = Model::from_bytes(proto.encode_to_vec(), &Limits::default()).unwrap();
+    let report = model.inspect();
+    assert_eq!(report.findings, expect);
+    assert_eq!(report.is_sound(), expect.iter().all(|finding| !finding.is_fatal()));
+}
+
+fn node<'a>(proto: &'a mut ModelProto, name: &str) -> &'a mut NodeProto {
+    proto.graph.as_mut().unwrap().node.iter_mut().find(|node| node.name == name).unwrap()
+}
+
+#[test]
+fn graphs_of_the_builder_are_sound() {
+    for model in [sample::mlp(), sample::lenet(), sample::resnet()] {
+        assert_eq!(model.inspect().findings, []);
+    }
+}
+
+#[test]
+fn value_without_a_producer_is_found() {
+    let dangling = Finding::Dangling { node: "Relu 'relu1'".into(), value: "gone".into() };
+    check(|proto| node(proto, "relu1").input[0] = "gone".into(), &[dangling]);
+    let output = Finding::DanglingOutput { output: "other".into() };
+    check(|proto| proto.graph.as_mut().unwrap().output[0].name = "other".into(), &[output]);
+}
+
+#[test]
+fn value_with_two_producers_is_found() {
+    let duplicate = || Finding::Duplicate { value: "bn1".into() };
+    check(|proto| node(proto, "flatten").output.push("bn1".into()), &[duplicate()]);
+    let weight = Finding::Duplicate { value: "conv1.weight".into() };
+    let again = |proto: &mut ModelProto| {
+        let graph = proto.graph.as_mut().unwrap();
+        graph.initializer.push(graph.initializer[0].clone());
+    };
+    check(again, &[weight]);
+}
+
+#[test]
+fn node_before_its_input_differs_from_a_cycle() {
+    let late = Finding::OutOfOrder { node: "BatchNormalization 'bn1'".into(), value: "conv1".into() };
+    check(|proto| proto.graph.as_mut().unwrap().node.swap(0, 1), &[late]);
+    let nodes = ["Conv 'conv2'", "BatchNormalization 'bn2'", "Add 'add'", "Relu 'relu2'"];
+    let circle = Finding::Cycle { nodes: nodes.map(str::to_owned).to_vec() };
+    check(|proto| node(proto, "conv2").input[0] = "relu2".into(), &[circle]);
+}
+
+#[test]
+fn unused_constants_and_inputs_are_notes() {
+    let unused = Finding::UnusedInitializer { tensor: "spare".into(), bytes: 16 };
+    let spare = Tensor::from_i64("spare", &[2], &[1, 2]).unwrap().to_proto();
+    check(|proto| proto.graph.as_mut().unwrap().initializer.push(spare), &[unused]);
+    let input = Finding::UnusedInput { input: "extra".into() };
+    let extra = ValueInfoProto { name: "extra".into(), ..Default::default() };
+    let undeclared = Finding::UndeclaredShape { value: "extra".into() };
+    check(|proto| proto.graph.as_mut().unwrap().input.push(extra), &[undeclared, input]);
+}
+
+#[test]
+fn operator_set_without_a_version_is_found() {
+    let missing = Finding::NoOpset { domain: "com.example".into(), node: "com.example.Relu 'relu1'".into() };
+    check(|proto| node(proto, "relu1").domain = "com.example".into(), &[missing]);
+    check(|proto| node(proto, "relu1").domain = "ai.onnx".into(), &[]);
+}
+
+#[test]
+fn weights_in_a_missing_file_are_found() {
+    let outside = |proto: &mut ModelProto| {
+        let weight = &mut proto.graph.as_mut().unwrap().initializer[0];
+        weight.raw_data = None;
+        weight.data_location = 1;
+        weight.external_data = vec![StringStringEntryProto { key: "location".into(), value: "w.bin".into() }];
+    };
+    let message =
+        "tensor 'conv1.weight' is in external file 'w.bin', but the model was not read from a folder";
+    let unreadable = Finding::Unreadable { tensor: "conv1.weight".into(), message: message.into() };
+    check(outside, &[unreadable]);
+}
+
+#[test]
+fn report_counts_operators_parameters_and_bytes() {
+    let report = sample::lenet().inspect();
+    let operators: Vec<(&str, usize)> = report.operators.iter().map(|(op, n)| (op.as_str(), *n)).collect();
+    assert_eq!(
+        operators,
+        [("Conv", 2), ("Flatten", 1), ("Gemm", 2), ("MaxPool", 2), ("Relu", 3), ("Softmax", 1)]
+    );
+    let parameters = (4 * 25 + 4) + (8 * 4 * 9 + 8) + (32 * 16 + 16) + (16 * 5 + 5);
+    assert_eq!(report.parameters, parameters);
+    assert_eq!(report.weights["FP32"], 4 * parameters);
+    assert_eq!(report.opsets["ai.onnx"], 17);
+    assert_eq!(report.inputs[0].protocol_shape(), Some(vec![-1, 1, 12, 12]));
+}
+
+#[test]
+fn report_has_a_text_and_a_json_form() {
+    let report = sample::mlp().inspect();
+    let text = report.to_string();
+    assert!(text.contains("input       input FP32[batch, 1, 6, 6]\n"), "{text}");
+    assert!(text.contains("operators   Gemm 2, Flatten 1, Relu 1\n"), "{text}");
+    assert!(text.contains("checks      passed\n"), "{text}");
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(json["inputs"][0]["shape"], serde_json::json!(["batch", 1, 6, 6]));
+    assert_eq!(json["inputs"][0]["datatype"], "FP32");
+}
+
+fn open(bytes: impl Into<Bytes>) -> Model {
+    Model::from_bytes(bytes, &Limits::default()).unwrap()
+}
+
+fn scaled(tensor: &Tensor, factor: f32) -> Tensor {
+    let values: Vec<f32> = tensor.to_f32().unwrap().iter().map(|value| value * factor).collect();
+    tensor.with_f32(&values).unwrap()
+}
+
+#[test]
+fn equal_weights_give_an_equal_file() {
+    let model = sample::resnet();
+    let weights: Vec<Tensor> = model.graph().unwrap().initializers.into_values().collect();
+    assert_eq!(model.with_weights(&weights).unwrap(), model.bytes());
+}
+
+#[test]
+fn new_weights_change_only_their_own_bytes() {
+    let model = sample::resnet();
+    let graph = model.graph().unwrap();
+    let weight = scaled(&graph.initializers["conv2.weight"], 2.0);
+    let changed = model.with_weights(std::slice::from_ref(&weight)).unwrap();
+    let differing: Vec<usize> = (0..changed.len()).filter(|&at| changed[at] != model.bytes()[at]).collect();
+    assert_eq!(changed.len(), model.bytes().len());
+    assert!(differing.last().unwrap() - differing[0] < weight.data().len());
+    let mut expect = graph;
+    expect.initializers.insert("conv2.weight".into(), weight);
+    assert_eq!(open(changed).graph().unwrap(), expect);
+}
+
+#[test]
+fn weights_in_typed_fields_and_nodes_are_replaced() {
+    let mut graph = Builder::new("constants", sample::SEED);
+    let input = graph.input(Value::batch_of_f32("x", &[2]));
+    let factor = Tensor::from_f32("", &[2], &[2.0, 3.0]).unwrap();
+    let factor = graph.node_with("Constant", "factor", &[], [("value", Attribute::Tensor(factor))]);
+    let scaled = graph.node("Mul", "scaled", &[&input, &factor]);
+    let offset = graph.constant(Tensor::from_f32("offset", &[2], &[0.5, 0.25]).unwrap());
+    graph.node("Add", "y", &[&scaled, &offset]);
+    graph.output(Value::batch_of_f32("y", &[2]));
+    let mut proto = graph.build().unwrap().proto().clone();
+    let offset = &mut proto.graph.as_mut().unwrap().initializer[0];
+    (offset.raw_data, offset.float_data) = (None, vec![0.5, 0.25]);
+
+    let new = ["factor", "offset"].map(|name| Tensor::from_f32(name, &[2], &[7.0, 8.0]).unwrap());
+    let changed = open(open(proto.encode_to_vec()).with_weights(&new).unwrap()).graph().unwrap();
+    for name in ["factor", "offset"] {
+        assert_eq!(changed.constant(name).unwrap().unwrap().to_f32().unwrap(), [7.0, 8.0], "{name}");
+    }
+}
+
+#[test]
+fn external_weights_move_into_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let original = sample::mlp();
+    let mut proto = original.proto().clone();
+    let mut data = vec![0u8; 64];
+    for weight in &mut proto.graph.as_mut().unwrap().initializer {
+        move_out(weight, &mut data);
+    }
+    std::fs::write(folder.path().join("weights.bin"), &data).unwrap();
+    let path = folder.path().join("model.onnx");
+    std::fs::write(&path, proto.encode_to_vec()).unwrap();
+
+    let limits = Limits { external_bytes: data.len() as u64, ..Limits::default() };
+    let model = Model::open(&path, &limits).unwrap();
+    assert_eq!(model.graph().unwrap(), original.graph().unwrap());
+    assert_eq!(open(model.with_weights(&[]).unwrap()).graph().unwrap(), original.graph().unwrap());
+
+    let tight = Limits { external_bytes: data.len() as u64 - 1, ..Limits::default() };
+    let error = Model::open(&path, &tight).unwrap().graph().unwrap_err();
+    assert!(matches!(error, Defect::TooLarge { actual, limit, .. } if actual == limit + 1), "{error}");
+}
+
+fn move_out(weight: &mut TensorProto, data: &mut Vec<u8>) {
+    let raw = weight.raw_data.take().unwrap();
+    let entry = |key: &str, value: String| StringStringEntryProto { key: key.into(), value };
+    weight.data_location = 1;
+    weight.external_data = vec![
+        entry("location", "weights.bin".into()),
+        entry("offset", data.len().to_string()),
+        entry("length", raw.len().to_string()),
+    ];
+    data.extend_from_slice(&raw);
+}
+
+#[test]
+fn weights_of_another_shape_are_rejected() {
+    let model = sample::mlp();
+    let unknown = Tensor::from_f32("nobody", &[1], &[0.0]).unwrap();
+    assert_eq!(model.with_weights(&[unknown]), Err(Defect::UnknownWeight { tensor: "nobody".into() }));
+    let short = Tensor::from_f32("fc1.bias", &[2], &[0.0, 0.0]).unwrap();
+    let error = model.with_weights(&[short]).unwrap_err();
+    assert!(matches!(error, Defect::WeightMismatch { ref expected, .. } if *expected == [12]), "{error}");
+}
+
+#[test]
+fn truncated_file_is_malformed() {
+    let bytes = sample::mlp().bytes().clone();
+    let cut = Model::from_bytes(bytes.slice(..bytes.len() - 1), &Limits::default());
+    assert!(matches!(cut, Err(Defect::Malformed { .. })));
+    assert!(matches!(Model::from_bytes(Vec::new(), &Limits::default()), Err(Defect::NoGraph)));
+}
