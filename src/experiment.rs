@@ -6,11 +6,12 @@ use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
-use parm_experiments::Config;
-use parm_experiments::{
-    Folder, GRID, Laboratory, Mode, Observer, Position, Results, Stop, Validity, line_of, machine,
-};
 use parm_grids::Share;
+use parm_lab::experiments::{
+    self, Config, Connect, Folder, GRID, Laboratory, Mode, Position, Results, Validity, line_of, machine,
+};
+use parm_transport::client;
+use tokio_util::sync::CancellationToken;
 
 use crate::Failure;
 use crate::cli::Output;
@@ -25,7 +26,7 @@ use crate::simulate::{apply, placed, read};
 /// its results so far.
 pub fn main(flags: &Experiment) -> Result<(), Failure> {
     let (config, text) = config(flags).map_err(Failure::Configuration)?;
-    let experiment = parm_experiments::Experiment::new(config);
+    let experiment = experiments::Experiment::new(config);
     let experiment = experiment.map_err(|error| Failure::Configuration(placed(error, &flags.file, &text)))?;
     let task = Task::of(&flags.grid);
     if !matches!(task, Task::Whole) {
@@ -58,7 +59,7 @@ pub fn main(flags: &Experiment) -> Result<(), Failure> {
 }
 
 /// Runs a share of a simulated experiment, or joins the results of all.
-fn share(flags: &Experiment, experiment: &parm_experiments::Experiment, task: Task) -> Result<(), Failure> {
+fn share(flags: &Experiment, experiment: &experiments::Experiment, task: Task) -> Result<(), Failure> {
     let rejected = |reason: &'static str| Err(Failure::Configuration(anyhow::anyhow!(reason)));
     if !flags.simulate {
         return rejected(
@@ -79,7 +80,7 @@ fn share(flags: &Experiment, experiment: &parm_experiments::Experiment, task: Ta
 }
 
 fn run_share(
-    experiment: &parm_experiments::Experiment,
+    experiment: &experiments::Experiment,
     results: &Path,
     share: Share,
     cells: &[parm_grids::Cell],
@@ -96,7 +97,7 @@ fn run_share(
 /// Writes the report of the joined folders, with the finished cells only if some are missing.
 fn join(
     flags: &Experiment,
-    experiment: &parm_experiments::Experiment,
+    experiment: &experiments::Experiment,
     (folders, cells): (&[PathBuf], &[parm_grids::Cell]),
 ) -> anyhow::Result<()> {
     let joined = parm_grids::join(folders, GRID, cells)?;
@@ -119,7 +120,7 @@ fn join(
 }
 
 fn simulated(
-    experiment: &parm_experiments::Experiment,
+    experiment: &experiments::Experiment,
     folder: &Folder,
     raw: bool,
 ) -> anyhow::Result<Results> {
@@ -127,7 +128,7 @@ fn simulated(
     folder.keep_config(experiment.config())?;
     let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let bar = Bar::new(experiment.queries(), "queries");
-    let report = experiment.run_keeping(threads, &bar, raw.then_some(folder))?;
+    let report = experiment.run(threads, &bar, raw.then_some(folder))?;
     drop(bar);
     let (mode, machine, command) = (Mode::Simulation, machine(), command_line());
     let results = Results { mode, command, began, machine, ended_early: None, report, runs: Vec::new() };
@@ -136,49 +137,41 @@ fn simulated(
 }
 
 fn with_processes(
-    experiment: &parm_experiments::Experiment,
+    experiment: &experiments::Experiment,
     folder: &Folder,
-    told: impl FnOnce(parm_experiments::Error) -> anyhow::Error,
+    told: impl FnOnce(parm_lab::Error) -> anyhow::Error,
 ) -> anyhow::Result<Results> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let stop = Stop::default();
+    let stop = CancellationToken::new();
     runtime.spawn(interrupted(stop.clone()));
     let binary = std::env::current_exe().context("cannot find the path of this program")?;
-    let laboratory = Laboratory { binary, folder, command: command_line(), stop, runtime: runtime.handle() };
-    let results = laboratory.run(experiment, &Lines).map_err(told)?;
+    let connect: Connect = |url| client::connect(&url.parse()?, &client::Config::default());
+    let laboratory = Laboratory { binary, folder, command: command_line(), stop, runtime: runtime.handle(), connect };
+    let results = laboratory.run(experiment, line).map_err(told)?;
     // Tasks that still wait for an answer would not get one.
     runtime.shutdown_background();
     Ok(results)
 }
 
 /// Ends the experiment at the first interrupt, with the results so far. A second one ends the program and its processes.
-async fn interrupted(stop: Stop) -> anyhow::Result<()> {
+async fn interrupted(stop: CancellationToken) -> anyhow::Result<()> {
     crate::shutdown::token()?.cancelled().await;
     eprintln!("interrupted: writing the results so far");
-    stop.set();
+    stop.cancel();
     Ok(())
 }
 
 /// Prints a line on stderr for every run.
-struct Lines;
-
-impl Observer for Lines {
-    fn begins(&self, position: &Position<'_>) {
-        let Position { number, of, cell, repeat } = position;
+fn line(position: &Position<'_>, ended: Option<&Validity>) {
+    let Position { number, of, cell, repeat } = position;
+    let Some(Validity { sent, failed, problems, .. }) = ended else {
         let (scenario, load, policy) = (&cell.case.scenario, cell.case.intensity(), &cell.case.policy);
         let (number, repeat) = (number + 1, repeat + 1);
-        eprint!("{number:>4} of {of}: {scenario} at {load}, {policy}, repeat {repeat} ... ");
-    }
-
-    fn ended(&self, _: &Position<'_>, validity: &Validity) {
-        let Validity { sent, failed, problems, .. } = validity;
-        let verdict = if problems.is_empty() {
-            "valid".to_owned()
-        } else {
-            format!("INVALID: {}", problems.join("; "))
-        };
-        eprintln!("{sent} counted, {failed} failed, {verdict}");
-    }
+        return eprint!("{number:>4} of {of}: {scenario} at {load}, {policy}, repeat {repeat} ... ");
+    };
+    let verdict =
+        if problems.is_empty() { "valid".to_owned() } else { format!("INVALID: {}", problems.join("; ")) };
+    eprintln!("{sent} counted, {failed} failed, {verdict}");
 }
 
 /// Reads the experiment file, with the changes of the flags. Returns its text as well.

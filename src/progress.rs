@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use parm_simulator::Progress;
+use parm_lab::simulator::Progress;
 
 /// Time between two lines of a page without a terminal.
 const PAGE_EVERY: Duration = Duration::from_secs(5);

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use hyper::Method;
-use parm_simulator::Progress;
+use parm_lab::simulator::Progress;
+use parm_lab::tuner::{Profile, Recording};
 use parm_transport::client::Hearing;
-use parm_tuner::{Profile, Recording};
 use serde_json::json;
 
 use crate::Failure;
@@ -84,7 +84,7 @@ fn summary(path: &Path, flags: &Record) -> Result<(), Failure> {
     let named = || path.display().to_string();
     let reader = std::io::BufReader::new(file);
     let recording = Recording::read(reader, flags.model.as_deref()).with_context(named)?;
-    let profile = parm_tuner::fit(&recording);
+    let profile = parm_lab::tuner::fit(&recording);
     let mut out = crate::printer::stdout();
     match flags.output {
         Output::Json => {
@@ -103,7 +103,7 @@ pub fn open(path: &Path) -> anyhow::Result<fs::File> {
     fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-fn worded(recording: &Recording, profile: &Result<Profile, parm_tuner::Error>) -> String {
+fn worded(recording: &Recording, profile: &Result<Profile, parm_lab::Error>) -> String {
     let count = recording.arrivals.len();
     let rate = count as f64 / recording.seconds.max(1e-9);
     let mut text = format!(

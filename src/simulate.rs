@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread;
 
 use anyhow::Context;
-use parm_experiments::{Config, Experiment, POLICIES, StandInCost, line_of};
+use parm_lab::experiments::{Config, Experiment, POLICIES, StandInCost, line_of};
 use parm_workload::{PROFILES, SCENARIOS, Scenario};
 
 use crate::cli::Simulate;
@@ -27,7 +27,7 @@ pub fn main(flags: &Simulate) -> Result<(), Failure> {
     let experiment = experiment.map_err(Failure::Configuration)?;
     let threads = flags.threads.or(thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
     let bar = Bar::new(experiment.queries(), "queries");
-    let report = experiment.run(threads, &bar).map_err(|error| Failure::Run(error.into()))?;
+    let report = experiment.run(threads, &bar, None).map_err(|error| Failure::Run(error.into()))?;
     drop(bar);
     printer::show(&report, flags.output).map_err(Failure::Run)
 }
@@ -43,7 +43,7 @@ pub fn read(path: &Path) -> anyhow::Result<(Config, String)> {
 }
 
 /// Adds the file to an error of an experiment, and the line that it is about.
-pub fn placed(error: parm_experiments::Error, path: &Path, text: &str) -> anyhow::Error {
+pub fn placed(error: parm_lab::Error, path: &Path, text: &str) -> anyhow::Error {
     let shown = path.display();
     let place =
         line_of(text, &error).map_or_else(|| shown.to_string(), |line| format!("{shown}, line {line}"));

@@ -29,7 +29,7 @@ const BUDGETS: &[(&[&str], usize, usize)] = &[
     (&["training"], 16_700, 11_000),
     (&["encoder"], 3_100, 2_400),
     (&["loadgen"], 5_000, 4_000),
-    (&["lab", "core/workload"], 18_400, 12_000),
+    (&["lab", "core/workload"], 17_100, 12_000),
     (&["src"], 14_600, 9_500),
     (&["tests", "fuzz", "examples"], 10_700, 8_000),
 ];

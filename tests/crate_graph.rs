@@ -41,24 +41,23 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("loadgen", &["random", "protocol", "arrays", "workload"]),
-    ("lab/simulator", &["settings", "dispatcher", "workload", "world"]),
     (
-        "lab/experiments",
+        "lab",
         &[
             "arrays",
             "charts",
+            "dispatcher",
             "durations",
+            "encoder",
+            "grants",
             "grids",
+            "loadgen",
+            "parity-models",
             "protocol",
-            "transport",
             "settings",
             "workload",
-            "loadgen",
-            "simulator",
         ],
     ),
-    ("lab/tuner", &["protocol", "encoder", "settings", "workload", "parity-models", "loadgen", "simulator"]),
-    ("lab/world", &["dispatcher", "encoder", "grants", "workload"]),
     ("training", &["random", "charts", "grids", "protocol", "arrays", "encoder", "parity-models"]),
 ];
 
@@ -198,7 +197,7 @@ fn crates_without_a_server_link_no_server_dependency() {
         let named = of.filter_map(|package| package.get("dependencies")?.as_array());
         named.flatten().map(|name| name.as_str().unwrap().split(' ').next().unwrap().to_owned()).collect()
     };
-    for light in ["parm-dispatcher", "parm-simulator", "parm-tuner", "parm-parity-models", "parm-training"] {
+    for light in ["parm-dispatcher", "parm-lab", "parm-parity-models", "parm-training"] {
         let mut linked = BTreeSet::from([light.to_owned()]);
         let mut next = vec![light.to_owned()];
         while let Some(name) = next.pop() {

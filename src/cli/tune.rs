@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use parm_lab::tuner::{Coded, Limits, Objective, StandInFacts};
 use parm_settings::Cost;
-use parm_tuner::{Coded, Limits, Objective, StandInFacts};
 
 use super::Output;
 

@@ -20,8 +20,7 @@ use cluster::Cluster;
 use models::Models;
 use paced::Pace;
 use parm_loadgen::run::{Plan, Queries, Target, Work};
-use parm_workload::Schedule;
-use parm_workload::arrivals::Arrivals;
+use parm_workload::{Pattern, Schedule};
 use parm_workload::distribution::Distribution;
 use parm_workload::service::Service;
 use report::{Report, Standing};
@@ -100,7 +99,7 @@ async fn demonstrate(flags: &cli::Demo, example: &Example) -> anyhow::Result<()>
         printer::say(&report::introduction(&flags.policies, flags.rate, &script))?;
     }
     let plan = Plan {
-        arrivals: Arrivals::Poisson { rate: flags.rate },
+        arrivals: Pattern::Poisson.at(flags.rate),
         seed: flags.seed,
         length: script.length,
         warm_up: script.warm_up,

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use hyper::Method;
+use parm_lab::tuner::{Recording, Setup, fit, replayed_queries, why};
 use parm_settings::PoolSettings;
-use parm_tuner::{Recording, Setup, fit, replayed_queries, why};
 use serde::Deserialize;
 use serde_json::json;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parm_simulator::Progress;
+use parm_lab::simulator::Progress;
 use parm_training::fit::{Epoch, Observer, Stop};
 
 use crate::progress::Bar;

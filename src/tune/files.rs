@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use parm_tuner::{Report, to_toml};
+use parm_lab::tuner::{Report, to_toml};
 
 const CONFIGURATION: &str = "parm.toml";
 
@@ -13,7 +13,7 @@ pub fn check(folder: &Path) -> anyhow::Result<()> {
     let path = folder.join(CONFIGURATION);
     if path.exists() {
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        if !text.starts_with(parm_tuner::MARK) {
+        if !text.starts_with(parm_lab::tuner::MARK) {
             bail!("--out: {} was not written by parm tune: name another folder", path.display());
         }
     }

@@ -9,7 +9,7 @@ pub use problem::read as recorded;
 use std::num::NonZeroUsize;
 use std::thread;
 
-use parm_tuner::{Plan, Search};
+use parm_lab::tuner::{Plan, Search};
 
 use crate::cli::tune::Tune;
 use crate::progress::Bar;

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use parm_lab::tuner::{Limits, Problem, Profile, Recording, fit, measure};
 use parm_protocol::client::Client;
 use parm_transport::client::{self, Endpoint};
-use parm_tuner::{Limits, Problem, Profile, Recording, fit, measure};
 use parm_workload::Faults;
+use parm_workload::Pattern;
 use parm_workload::arrivals::Arrivals;
 use parm_workload::distribution::Distribution;
 use parm_workload::service::Service;
@@ -80,7 +81,7 @@ fn arrivals(cluster: &Cluster, recording: Option<&Recording>) -> anyhow::Result<
         return Arrivals::trace(&text(path)?).with_context(|| path.display().to_string());
     }
     Ok(match (cluster.rate, recording) {
-        (Some(rate), _) => Arrivals::Poisson { rate },
+        (Some(rate), _) => Pattern::Poisson.at(rate),
         (None, Some(recording)) => recording.trace(),
         (None, None) => bail!("no arrivals: give --rate, --trace or --recording"),
     })
@@ -123,13 +124,9 @@ fn measured(cluster: &Cluster) -> anyhow::Result<Service> {
         Ok(client::connect(&endpoint, &client::Config::default())?)
     });
     let workers: Vec<Arc<dyn Client>> = workers.collect::<anyhow::Result<_>>()?;
-    let plan = measure::MeasurePlan {
-        model,
-        length: Duration::from_secs(cluster.seconds),
-        rows: cluster.max_batch.min(8),
-    };
+    let (length, rows) = (Duration::from_secs(cluster.seconds), cluster.max_batch.min(8));
     let bar = Arc::new(Bar::spinner("requests measured"));
-    let service = runtime.block_on(measure::service(&workers, &plan, bar.clone()))?;
+    let service = runtime.block_on(measure::service(&workers, &model, length, rows, bar.clone()))?;
     drop(bar);
     if let Distribution::Sample { values } = &service.time_ms {
         eprintln!("measured {} requests: {:.2} ms on average", values.len(), service.time_ms.mean());

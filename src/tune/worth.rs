@@ -1,8 +1,8 @@
 //! Reads the accuracies and costs of answers from a bundle and from flags.
 
+use parm_lab::tuner::{Quality, StandInFacts};
 use parm_parity_models::bundle::Manifest;
 use parm_settings::Cost;
-use parm_tuner::{Quality, StandInFacts};
 
 use crate::cli::tune::Worth;
 

@@ -1,7 +1,7 @@
 //! Policies: what differs between the ways to treat late queries, as data.
 //!
 //! A policy is a constant of [`Policy`]. To add one, add a constant here, a kind in core/settings (which may also give it codes or
-//! instances of its own), and a row in lab/world/tests/promises.rs. A policy that needs a new kind of work gets a field, which
+//! instances of its own), and a row in lab/tests/it/promises.rs. A policy that needs a new kind of work gets a field, which
 //! `Dispatcher::facts` passes on and `step` reads.
 
 /// How the queries of a model are treated.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, files, numbers};
+use crate::{Error, numbers};
 use parm_random::Random;
 
 /// A distribution of positive numbers.
@@ -80,7 +80,7 @@ impl Distribution {
     /// Replaces a file by the numbers in it.
     pub fn read_file(&mut self, folder: &Path) -> Result<(), Error> {
         if let Distribution::File { path } = self {
-            let values = files::read(folder, path, numbers::numbers)?;
+            let values = numbers::from_file(folder, path, numbers::numbers)?;
             *self = Distribution::Sample { values };
         }
         Ok(())

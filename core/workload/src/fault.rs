@@ -1,4 +1,4 @@
-//! The format of faults in a configuration file.
+//! The format of faults in a configuration file: what goes wrong, when, and on which instances.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 use parm_durations::Millis;
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
 use crate::distribution::Distribution;
-use crate::{Targets, When, files, numbers};
+use crate::{Error, numbers};
+use parm_random::Random;
 
 /// All faults of a run. Default: none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -134,17 +134,6 @@ pub enum Fault {
         #[serde(rename = "slow_start_ms", with = "Millis", default)]
         slow_start_for: Duration,
     },
-    /// Instances are slow at the start of the run: caches and compilers are cold.
-    SlowStart {
-        /// How many times as long runs take.
-        factor: f64,
-        /// Milliseconds for which they do.
-        #[serde(rename = "length_ms", with = "Millis")]
-        length: Duration,
-        /// Affected instances. Default: each.
-        #[serde(default)]
-        on: Targets,
-    },
     /// Some answers are wrong, though they arrive in time.
     Wrong {
         /// Share of the affected runs, 0 to 1.
@@ -180,9 +169,7 @@ impl Faults {
             fault.check(index)
         })
     }
-}
 
-impl Faults {
     /// Whether run times follow the query.
     pub fn follow_queries(&self) -> bool {
         let follows =
@@ -203,7 +190,6 @@ impl Fault {
             | Fault::Hang { on, .. }
             | Fault::Partition { on, .. }
             | Fault::Crash { on, .. }
-            | Fault::SlowStart { on, .. }
             | Fault::Wrong { on, .. } => on,
             Fault::Shuffles { .. } => &Targets::Each,
         }
@@ -221,8 +207,7 @@ impl Fault {
             | Fault::Pace { .. }
             | Fault::Quota { .. }
             | Fault::Sizes { .. }
-            | Fault::Shuffles { .. }
-            | Fault::SlowStart { .. } => None,
+            | Fault::Shuffles { .. } => None,
         }
     }
 
@@ -232,12 +217,12 @@ impl Fault {
             Fault::Straggle { factor, .. } => factor.read_file(folder)?,
             Fault::Pace { series, file, .. } => {
                 if let Some(path) = file.take() {
-                    *series = files::read(folder, &path, numbers::columns)?;
+                    *series = numbers::from_file(folder, &path, numbers::columns)?;
                 }
             }
             Fault::Sizes { factors, file, .. } => {
                 if let Some(path) = file.take() {
-                    *factors = files::read(folder, &path, numbers::numbers)?;
+                    *factors = numbers::from_file(folder, &path, numbers::numbers)?;
                 }
             }
             _ => {}
@@ -258,9 +243,7 @@ impl Fault {
         let positive = |name, value| within(name, value, 1e-6, 1e12, "above 0");
         match self {
             Fault::Straggle { share: runs, factor, .. } => share(*runs).and_then(|()| factor.check()),
-            Fault::Slow { factor: times, .. } | Fault::SlowStart { factor: times, .. } => {
-                factor("factor", *times)
-            }
+            Fault::Slow { factor: times, .. } => factor("factor", *times),
             Fault::Pace { step, series, .. } => {
                 within("step_ms", step.as_secs_f64() * 1e3, 1.0, 1e12, "of at least 1")?;
                 within("number of series", series.len() as f64, 1.0, 1e6, "from 1 to 1e6")?;
@@ -317,6 +300,144 @@ fn gigabit() -> f64 {
     1000.0
 }
 
+/// The times of a fault.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(expecting = "a table such as { kind = \"always\" }")]
+pub enum When {
+    /// The whole run.
+    Always,
+    /// Once.
+    Once {
+        /// Milliseconds from the start of the run.
+        #[serde(rename = "at_ms", with = "Millis")]
+        at: Duration,
+        /// Milliseconds that it lasts.
+        #[serde(rename = "length_ms", with = "Millis")]
+        length: Duration,
+    },
+    /// Repeatedly, at a fixed interval.
+    Every {
+        /// Milliseconds from the start of the run to the first time.
+        #[serde(rename = "at_ms", with = "Millis")]
+        at: Duration,
+        /// Milliseconds from one start to the next.
+        #[serde(rename = "every_ms", with = "Millis")]
+        every: Duration,
+        /// Milliseconds that each lasts.
+        #[serde(rename = "length_ms", with = "Millis")]
+        length: Duration,
+    },
+    /// At random: episodes of one length between exponential pauses, in equilibrium from the start.
+    Episodes {
+        /// Share of the time that they take up.
+        share: f64,
+        /// Milliseconds that each lasts.
+        #[serde(rename = "length_ms", with = "Millis")]
+        length: Duration,
+    },
+}
+
+impl When {
+    /// Rejects times that overlap or never end.
+    fn check(&self, fault: usize) -> Result<(), Error> {
+        let bad = |name, value, range| Err(Error::BadFault { fault, name, value, range });
+        match *self {
+            When::Episodes { share, .. } if !(0.0..1.0).contains(&share) => {
+                bad("share", share, "from 0 to below 1: use `always` for the whole run")
+            }
+            When::Episodes { length, .. } | When::Once { length, .. } if length.is_zero() => {
+                bad("length_ms", 0.0, "above 0")
+            }
+            When::Every { every, length, .. } if length.is_zero() || length >= every => {
+                bad("length_ms", length.as_millis() as f64, "above 0 and below every_ms")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The instances of a fault.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Targets {
+    /// Each, at times of its own.
+    #[default]
+    Each,
+    /// The listed ones, counted from 0, each at times of its own.
+    Only(Vec<u32>),
+    /// This many of them, chosen by the seed, each at times of its own.
+    Count(u32),
+    /// This share of them, chosen by the seed, each at times of its own.
+    Some(f64),
+    /// This share of them, chosen by the seed, all at the same times: a rack, a switch, a shared machine.
+    Together(f64),
+}
+
+impl Targets {
+    /// Returns the affected instances: in the listed order, otherwise in an order drawn for this fault. Shares are
+    /// rounded to whole instances, at least one.
+    pub(crate) fn chosen(&self, fault: Place) -> Vec<u32> {
+        let count = match self {
+            Targets::Only(instances) => return instances.clone(),
+            Targets::Each => fault.instances,
+            Targets::Count(count) => *count,
+            Targets::Some(share) | Targets::Together(share) => {
+                (share * f64::from(fault.instances)).round().max(1.0) as u32
+            }
+        };
+        let rank = |instance: &u32| {
+            (Random::of(fault.seed, [CHOICE, fault.index as u64, u64::from(*instance)]).bits(), *instance)
+        };
+        let mut instances: Vec<u32> = (0..fault.instances).collect();
+        instances.sort_by_cached_key(rank);
+        instances.truncate(count as usize);
+        instances
+    }
+
+    /// Returns the name of the times of this instance: instances of one name share them.
+    pub(crate) fn times_of(&self, instance: u32) -> u64 {
+        match self {
+            Targets::Together(_) => u64::MAX,
+            Targets::Each | Targets::Only(_) | Targets::Count(_) | Targets::Some(_) => u64::from(instance),
+        }
+    }
+
+    fn check(&self, fault: usize, instances: u32) -> Result<(), Error> {
+        match self {
+            Targets::Each => Ok(()),
+            Targets::Only(named) => match named.iter().find(|instance| **instance >= instances) {
+                Some(instance) => Err(Error::NoSuchInstance { fault, instance: *instance, instances }),
+                None => Ok(()),
+            },
+            Targets::Count(count) if (1..=instances).contains(count) => Ok(()),
+            Targets::Count(count) => {
+                let value = f64::from(*count);
+                Err(Error::BadFault {
+                    fault,
+                    name: "on.count",
+                    value,
+                    range: "from 1 to the number of instances",
+                })
+            }
+            Targets::Some(share) | Targets::Together(share) if (0.0..=1.0).contains(share) => Ok(()),
+            Targets::Some(share) | Targets::Together(share) => {
+                Err(Error::BadFault { fault, name: "on", value: *share, range: "from 0 to 1" })
+            }
+        }
+    }
+}
+
+/// The position of a fault in its list, which names its random numbers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) seed: u64,
+    pub(crate) index: usize,
+    pub(crate) instances: u32,
+}
+
+const CHOICE: u64 = 0x7A26;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -352,5 +473,28 @@ mod tests {
         let quota = Fault::Quota { run: ms(101), period: ms(100), on: Targets::Each };
         let range = "from 1 to period_ms";
         assert_eq!(refused(quota), Some(Error::BadFault { fault: 0, name: "run_ms", value: 101.0, range }));
+    }
+
+    #[test]
+    fn seed_chooses_the_stated_share_of_instances() {
+        let chosen = |seed| {
+            let place = Place { seed, index: 0, instances: 18 };
+            Targets::Some(1.0 / 9.0).chosen(place)
+        };
+        assert!((0..20).all(|seed| chosen(seed).len() == 2));
+        assert_eq!(chosen(1), chosen(1));
+        assert!((2..20).any(|seed| chosen(seed) != chosen(1)));
+    }
+
+    #[test]
+    fn count_chooses_instances_in_pools_of_any_size() {
+        for instances in [1, 3, 12, 50] {
+            let place = Place { seed: 5, index: 0, instances };
+            assert_eq!(Targets::Count(1).chosen(place).len(), 1);
+            assert_eq!(Targets::Each.chosen(place).len(), instances as usize);
+        }
+        assert!(Targets::Count(3).check(0, 3).is_ok() && Targets::Count(4).check(0, 3).is_err());
+        let place = Place { seed: 5, index: 0, instances: 9 };
+        assert_eq!(Targets::Only(vec![7, 2]).chosen(place), [7, 2], "in the listed order");
     }
 }

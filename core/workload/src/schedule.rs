@@ -5,18 +5,15 @@
 //! time take constant work each.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::Error;
 use crate::clock::Moment;
 use crate::distribution::Distribution;
-use crate::episodes::{Episodes, Stages};
-use crate::pace::Pace;
+use crate::fault::Place;
 use crate::quota::{Quota, Spent};
 use crate::shuffles::{Shuffles, Size};
-use crate::spans::{Effect, Span};
-use crate::targets::Place;
-use crate::{By, Fault, Faults};
+use crate::spans::{Effect, Episodes, Pace, Span, Stages};
+use crate::{By, Fault, Faults, When};
 use parm_random::Random;
 
 /// Faults on a number of instances, for a seed.
@@ -258,27 +255,19 @@ impl Condition {
 }
 
 /// Returns the parts of an intermittent fault's episodes, and their times.
-fn stages(fault: &Fault) -> Option<(crate::When, Stages)> {
-    let (when, first, then) = match fault {
-        Fault::Slow { factor, when, .. } => (when.clone(), Effect::Slow(*factor), None),
-        Fault::Hang { when, .. } => (when.clone(), Effect::Hung, None),
-        Fault::Partition { when, .. } => (when.clone(), Effect::Cut, None),
-        Fault::Wrong { share, when, .. } => (when.clone(), Effect::Wrong(*share), None),
-        Fault::Crash { when, slow_start, slow_start_for, .. } => {
+fn stages(fault: &Fault) -> Option<(When, Stages)> {
+    let (first, then) = match fault {
+        Fault::Slow { factor, .. } => (Effect::Slow(*factor), None),
+        Fault::Hang { .. } => (Effect::Hung, None),
+        Fault::Partition { .. } => (Effect::Cut, None),
+        Fault::Wrong { share, .. } => (Effect::Wrong(*share), None),
+        Fault::Crash { slow_start, slow_start_for, .. } => {
             let slow = (Effect::Slow(*slow_start), *slow_start_for);
-            (when.clone(), Effect::Down, (!slow_start_for.is_zero()).then_some(slow))
+            (Effect::Down, (!slow_start_for.is_zero()).then_some(slow))
         }
-        Fault::SlowStart { factor, length, .. } => {
-            let when = crate::When::Once { at: Duration::ZERO, length: *length };
-            (when, Effect::Slow(*factor), None)
-        }
-        Fault::Straggle { .. }
-        | Fault::Pace { .. }
-        | Fault::Quota { .. }
-        | Fault::Sizes { .. }
-        | Fault::Shuffles { .. } => return None,
+        _ => return None,
     };
-    Some((when, Stages { first, then }))
+    Some((fault.when()?.clone(), Stages { first, then }))
 }
 
 const STRAGGLE: u64 = 0x57A6;
@@ -289,8 +278,10 @@ const PHASE: u64 = 0x94A5;
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::{Targets, When};
+    use crate::Targets;
 
     fn at(ms: u64) -> Moment {
         Moment::after(Duration::from_millis(ms))

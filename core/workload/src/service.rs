@@ -1,7 +1,5 @@
 //! Service times: how long an instance takes for a batch without faults.
 
-use std::num::NonZeroU16;
-
 use serde::{Deserialize, Serialize};
 
 use crate::distribution::Distribution;
@@ -16,9 +14,7 @@ pub struct Service {
     pub time_ms: Distribution,
     /// The time that each further row of a batch adds, as a share of the time for one. Default 1: batches gain nothing.
     pub row_share: f64,
-    /// Rows that an engine computes at a time: a batch takes as long as the next multiple. Default 1.
-    pub row_step: NonZeroU16,
-    /// Measured batches instead of `row_share` and `row_step`: pairs of rows and time, in times of one row, from small to
+    /// Measured batches instead of `row_share`: pairs of rows and time, in times of one row, from small to
     /// large. A batch takes as long as the next listed one; a larger one than all of them runs in several parts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub row_times: Vec<(u16, f64)>,
@@ -29,7 +25,6 @@ impl Default for Service {
         Self {
             time_ms: Distribution::Lognormal { median: 20.0, sigma: 0.05 },
             row_share: 1.0,
-            row_step: NonZeroU16::MIN,
             row_times: Vec::new(),
         }
     }
@@ -53,7 +48,7 @@ impl Service {
     /// Whether a batch takes less time than its rows one by one.
     pub fn gains(&self) -> bool {
         match self.row_times.as_slice() {
-            [] => self.row_share < 1.0 || self.row_step > NonZeroU16::MIN,
+            [] => self.row_share < 1.0,
             times => times.iter().any(|(rows, time)| *time < f64::from(*rows)),
         }
     }
@@ -77,8 +72,7 @@ impl Service {
             let at = self.row_times.partition_point(|(listed, _)| usize::from(*listed) < rest);
             return full as f64 * longest + self.row_times[at].1;
         }
-        let steps = rows.div_ceil(self.row_step.get().into());
-        1.0 + self.row_share * steps.saturating_sub(1) as f64
+        1.0 + self.row_share * rows.saturating_sub(1) as f64
     }
 }
 
@@ -110,8 +104,6 @@ mod tests {
             ..Service::default()
         };
         assert_eq!([1, 2, 5].map(|rows| service.nanos(rows, RUN)), [20e6, 25e6, 40e6]);
-        let stepped = Service { row_step: NonZeroU16::new(4).unwrap(), ..service };
-        assert_eq!([1, 4, 5, 9].map(|rows| stepped.nanos(rows, RUN)), [20e6, 20e6, 25e6, 30e6]);
     }
 
     #[test]

@@ -6,11 +6,10 @@
 //! link: each slows queries to it down.
 
 use crate::clock::Moment;
+use crate::fault::Place;
 use crate::spans::{Effect, Span, Spans};
-use crate::targets::Place;
 use parm_random::Random;
 
-/// The transfers of one fault.
 #[derive(Clone, Debug)]
 pub(crate) struct Shuffles {
     size: Size,
@@ -24,7 +23,6 @@ pub(crate) struct Shuffles {
     links: Vec<Link>,
 }
 
-/// The amount of data and the bandwidth.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) min_mb: f64,

@@ -1,10 +1,13 @@
-//! Spans: stretches of time in which an effect applies to one instance, known up to a moment.
+//! When an effect applies to one instance: spans of time that are known up to a moment, the episodes of an intermittent fault,
+//! which are computed as far as they are requested, and the pace of a measured series of factors.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
+use crate::When;
 use crate::clock::Moment;
+use parm_random::Random;
 
-/// An effect on an instance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Effect {
     /// Runs take this many times as long.
@@ -71,10 +74,181 @@ impl Spans {
         self.known_until = self.known_until.max(until);
     }
 
-    /// Discards spans that are over.
     pub(crate) fn forget(&mut self, before: Moment) {
         while self.spans.front().is_some_and(|span| span.to <= before) {
             self.spans.pop_front();
         }
+    }
+}
+
+/// One fault on one instance.
+#[derive(Clone, Debug)]
+pub(crate) struct Episodes {
+    spans: Spans,
+    when: When,
+    stages: Stages,
+    draw: Random,
+    begun: bool,
+    /// The start of the next pause or episode.
+    at: Moment,
+}
+
+/// The parts of an episode.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stages {
+    /// For the length of the episode.
+    pub(crate) first: Effect,
+    /// The effect after it: a crash's slow start.
+    pub(crate) then: Option<(Effect, Duration)>,
+}
+
+impl Episodes {
+    pub(crate) fn new(when: When, stages: Stages, draw: Random) -> Self {
+        Self { spans: Spans::default(), when, stages, draw, begun: false, at: Moment::START }
+    }
+
+    /// The spans, known beyond this moment.
+    pub(crate) fn spans(&mut self, beyond: Moment) -> &Spans {
+        while !self.spans.knows(beyond) {
+            self.spin();
+        }
+        &self.spans
+    }
+
+    /// Whether the episodes are crashes.
+    pub(crate) fn crashes(&self) -> bool {
+        self.stages.first == Effect::Down
+    }
+
+    pub(crate) fn forget(&mut self, before: Moment) {
+        self.spans.forget(before);
+    }
+
+    /// Adds one more episode, or records that there is none.
+    fn spin(&mut self) {
+        let first = !std::mem::replace(&mut self.begun, true);
+        match self.when {
+            When::Always => self.until_never(),
+            When::Once { at, length } if first => {
+                self.episode(Moment::after(at), length);
+            }
+            When::Once { .. } => self.spans.known(Moment::NEVER),
+            When::Every { at, every, length } => {
+                let from = if first { Moment::after(at) } else { self.at };
+                self.episode(from, length);
+                self.at = (from + every).max(self.at);
+            }
+            When::Episodes { share: 0.0, .. } => self.spans.known(Moment::NEVER),
+            When::Episodes { share, length } => self.random(first, share, length),
+        }
+    }
+
+    fn until_never(&mut self) {
+        let span = Span { from: Moment::START, to: Moment::NEVER, effect: self.stages.first };
+        self.spans.push(span);
+    }
+
+    /// In equilibrium: the probability that the run begins within an episode is the episodes' share of the time.
+    fn random(&mut self, first: bool, share: f64, length: Duration) {
+        if first && self.draw.uniform() < share {
+            let left = length.mul_f64(self.draw.uniform());
+            self.episode(Moment::START, left.max(Duration::from_nanos(1)));
+            return;
+        }
+        let pause = length.as_nanos() as f64 * (1.0 - share) / share;
+        let from = self.at.later(1.0 + pause * self.draw.exponential());
+        self.episode(from, length);
+    }
+
+    fn episode(&mut self, from: Moment, length: Duration) {
+        let end = from + length;
+        self.spans.push(Span { from, to: end, effect: self.stages.first });
+        self.at = end;
+        if let Some((effect, length)) = self.stages.then {
+            self.at = end + length;
+            self.spans.push(Span { from: end, to: self.at, effect });
+        }
+    }
+}
+
+/// A measured series of factors on one instance, replayed from the beginning when it ends.
+#[derive(Clone, Debug)]
+pub(crate) struct Pace {
+    factors: Vec<f64>,
+    /// Nanoseconds that a factor lasts.
+    step: u64,
+    /// All factors are the same.
+    steady: bool,
+}
+
+impl Pace {
+    /// Creates the pace; the series must not be empty.
+    pub(crate) fn new(factors: Vec<f64>, step: Duration) -> Self {
+        let step = u64::try_from(step.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let steady = factors.iter().all(|factor| *factor == factors[0]);
+        Self { factors, step, steady }
+    }
+
+    /// Returns the effect at a moment, and until when it does not change.
+    pub(crate) fn look(&self, at: Moment) -> (Option<Effect>, Moment) {
+        let number = at.as_nanos() / self.step;
+        let factor = self.factors[(number % self.factors.len() as u64) as usize];
+        let end = if self.steady { u64::MAX } else { (number + 1).saturating_mul(self.step) };
+        (Some(Effect::Slow(factor)), Moment::from_nanos(end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn episodes(when: When, seed: u64) -> Episodes {
+        let stages = Stages { first: Effect::Slow(5.0), then: None };
+        Episodes::new(when, stages, Random::of(seed, [0]))
+    }
+
+    fn at(ms: u64) -> Moment {
+        Moment::after(Duration::from_millis(ms))
+    }
+
+    #[test]
+    fn random_episodes_take_their_share_from_the_start() {
+        let when = When::Episodes { share: 1.0 / 12.0, length: 2000 * MS };
+        // Over many instances at one early moment, and over one instance's long run.
+        let early =
+            (0..6000).filter(|seed| episodes(when.clone(), *seed).spans(at(700)).look(at(700)).0.is_some());
+        let early = early.count() as f64 / 6000.0;
+        let mut one = episodes(when, 1);
+        let late = (0..60_000).filter(|s| one.spans(at(s * 1000)).look(at(s * 1000)).0.is_some());
+        let late = late.count() as f64 / 60_000.0;
+        assert!((early * 12.0 - 1.0).abs() < 0.15 && (late * 12.0 - 1.0).abs() < 0.1, "{early} {late}");
+    }
+
+    #[test]
+    fn planned_episodes_occur_at_their_times() {
+        let mut every = episodes(When::Every { at: 100 * MS, every: 1000 * MS, length: 10 * MS }, 1);
+        let holds = [99, 100, 109, 110, 1099, 1105, 5105, 5110]
+            .map(|ms| every.spans(at(ms)).look(at(ms)).0.is_some());
+        assert_eq!(holds, [false, true, true, false, false, true, true, false]);
+        let mut once = episodes(When::Once { at: 5 * MS, length: 5 * MS }, 1);
+        assert_eq!(once.spans(at(5)).look(at(5)), (Some(Effect::Slow(5.0)), at(10)));
+        assert_eq!(once.spans(at(10)).look(at(10)), (None, Moment::NEVER));
+        let mut always = episodes(When::Always, 1);
+        assert_eq!(always.spans(at(9)).look(at(9)), (Some(Effect::Slow(5.0)), Moment::NEVER));
+    }
+
+    #[test]
+    fn series_is_replayed_step_by_step_from_the_beginning_again() {
+        let pace = Pace::new(vec![1.0, 2.0, 4.0], Duration::from_millis(10));
+        let at = |ms| Moment::after(Duration::from_millis(ms));
+        let slow = |factor, until| (Some(Effect::Slow(factor)), at(until));
+        assert_eq!(pace.look(at(0)), slow(1.0, 10));
+        assert_eq!(pace.look(at(19)), slow(2.0, 20));
+        assert_eq!(pace.look(at(20)), slow(4.0, 30));
+        assert_eq!(pace.look(at(35)), slow(1.0, 40));
+        let steady = Pace::new(vec![2.4], Duration::from_millis(10));
+        assert_eq!(steady.look(at(123)), (Some(Effect::Slow(2.4)), Moment::NEVER));
     }
 }

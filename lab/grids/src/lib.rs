@@ -48,7 +48,7 @@ pub struct Share {
 
 impl Share {
     /// Returns the cells of this share.
-    pub fn of(self, cells: &[Cell]) -> Vec<Cell> {
+    pub fn of<T: Clone>(self, cells: &[T]) -> Vec<T> {
         cells.iter().skip(self.index).step_by(self.of).cloned().collect()
     }
 }

@@ -5,7 +5,6 @@
 //! gives a replaced pod the name of its predecessor. Two processes that run one cell write equal results.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, ErrorKind, Read, Write};
@@ -227,47 +226,27 @@ pub struct Joined {
 }
 
 /// The reason why a file was not joined, or a cell has no result.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum Problem {
+    #[error("not joined: no folder '{}': name folders that --results named", path.display())]
     NoFolder { path: PathBuf },
+    #[error("missing: {name}: run its share again")]
     Missing { name: String },
+    #[error("not joined: {}: {reason}: run its share again", path.display())]
     Damaged { path: PathBuf, reason: String },
+    #[error(
+        "not joined: {}: parm {version} wrote it, this is {own}: run its share in another folder",
+        path.display(), own = env!("CARGO_PKG_VERSION")
+    )]
     OtherVersion { path: PathBuf, version: String },
+    #[error("not joined: {}: its input differs ({input}): give every machine the same", path.display())]
     OtherInputs { path: PathBuf, input: String },
+    #[error(
+        "not joined: {} and {} have different results: remove both and run again",
+        path.display(), from.display()
+    )]
     Differs { path: PathBuf, from: PathBuf },
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoFolder { path } => {
-                write!(f, "not joined: no folder '{}': name folders that --results named", path.display())
-            }
-            Self::Missing { name } => write!(f, "missing: {name}: run its share again"),
-            Self::Damaged { path, reason } => {
-                write!(f, "not joined: {}: {reason}: run its share again", path.display())
-            }
-            Self::OtherVersion { path, version } => {
-                let (path, own) = (path.display(), env!("CARGO_PKG_VERSION"));
-                write!(
-                    f,
-                    "not joined: {path}: parm {version} wrote it, this is {own}: run its share in another folder"
-                )
-            }
-            Self::OtherInputs { path, input } => {
-                write!(
-                    f,
-                    "not joined: {}: its input differs ({input}): give every machine the same",
-                    path.display()
-                )
-            }
-            Self::Differs { path, from } => {
-                let (path, from) = (path.display(), from.display());
-                write!(f, "not joined: {path} and {from} have different results: remove both and run again")
-            }
-        }
-    }
 }
 
 /// Reads the results of these cells from results folders.

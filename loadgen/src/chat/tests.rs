@@ -3,7 +3,7 @@
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
-use parm_workload::arrivals::Arrivals;
+use parm_workload::Pattern;
 
 use super::*;
 use crate::report::{Report, Setting};
@@ -82,7 +82,7 @@ fn ms(ms: u64) -> Duration {
 /// Requests at 1, 2 .. 99 ms.
 fn plan() -> Plan {
     Plan {
-        arrivals: Arrivals::Constant { rate: 1000.0 },
+        arrivals: Pattern::Constant.at(1000.0),
         seed: 1,
         length: ms(100),
         warm_up: ms(20),

@@ -5,6 +5,7 @@ use parm_protocol::{
     Error as Refusal, InferRequest, ModelConfig, ModelIndex, ModelMetadata, ModelRef, NamedTensor,
     Parameters, ServerMetadata, Tensor, TensorMetadata,
 };
+use parm_workload::Pattern;
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 
@@ -120,7 +121,7 @@ fn ms(ms: u64) -> Duration {
 
 fn plan() -> Plan {
     Plan {
-        arrivals: Arrivals::Constant { rate: 1000.0 },
+        arrivals: Pattern::Constant.at(1000.0),
         seed: 1,
         length: ms(100),
         warm_up: ms(20),

@@ -7,18 +7,20 @@
 //! each gives every decoding stream one token and reads a chunk of waiting prompts. A slow replica is therefore a factor on
 //! its iterations, and a [`Schedule`](crate::Schedule) applies to them as to the runs of any other instance.
 //!
+//! Requests are read in the order of arrival. A request joins the batch at the start of an iteration, while fewer than
+//! [`Costs::streams`] run and a part of the chunk is left. Its first token appears at the end of the iteration that reads
+//! the rest of its prompt, and each later iteration gives it one more.
+//!
 //! Rejected: attention that grows with the length of a stream, caches of common prefixes, preemption when memory is full.
 //! They change how much work a stream is, not how a slow or standing replica delays its streams.
 
-mod batch;
-mod costs;
-#[cfg(test)]
-mod tests;
 mod trace;
 
-pub use batch::{Advance, Batch};
-pub use costs::{Costs, Tokens};
+use std::collections::VecDeque;
+
 pub use trace::Requests;
+
+use crate::Error;
 
 /// Words of three letters: with their space, each is one token of most tokenizers and four bytes.
 const WORDS: [&str; 32] = [
@@ -30,4 +32,274 @@ const WORDS: [&str; 32] = [
 /// The made-up token of this number in the prompt or answer with this seed.
 pub fn word(seed: u64, number: u32) -> &'static str {
     WORDS[parm_random::Random::of(seed, [u64::from(number)]).below(WORDS.len())]
+}
+
+/// The size of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tokens {
+    /// Tokens of the prompt; 0 counts as 1.
+    pub prompt: u32,
+    /// Tokens to generate; 0 counts as 1.
+    pub output: u32,
+}
+
+/// Time of an iteration, and limits of its batch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Costs {
+    /// Milliseconds of each iteration.
+    pub base_ms: f64,
+    /// Milliseconds for each stream that gets a token.
+    pub stream_ms: f64,
+    /// Milliseconds for each token of a prompt that is read.
+    pub prompt_token_ms: f64,
+    /// Most tokens of prompts that an iteration reads.
+    pub chunk: u32,
+    /// Most streams at a time, those whose prompt is being read included.
+    pub streams: usize,
+}
+
+impl Default for Costs {
+    /// A model of some billion parameters on one accelerator.
+    fn default() -> Self {
+        Self { base_ms: 18.0, stream_ms: 0.3, prompt_token_ms: 0.1, chunk: 512, streams: 256 }
+    }
+}
+
+impl Costs {
+    /// Rejects costs with which no request ends.
+    pub fn check(&self) -> Result<(), Error> {
+        let times = [self.base_ms, self.stream_ms, self.prompt_token_ms];
+        let fine = times.iter().all(|ms| (0.0..=60_000.0).contains(ms)) && self.chunk > 0 && self.streams > 0;
+        if fine { Ok(()) } else { Err(Error::BadCosts { given: format!("{self:?}") }) }
+    }
+
+    /// Returns the nanoseconds of an iteration that gives this many streams a token and reads this many tokens.
+    pub fn nanos(&self, decoding: usize, read: u32) -> f64 {
+        let ms = self.base_ms + self.stream_ms * decoding as f64 + self.prompt_token_ms * f64::from(read);
+        ms * 1e6
+    }
+}
+
+/// The streams of one replica.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    costs: Costs,
+    waiting: VecDeque<(u64, Tokens)>,
+    /// In the order of arrival.
+    running: Vec<Stream>,
+}
+
+/// A request in the batch.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    id: u64,
+    /// Tokens of the prompt that are not read yet.
+    unread: u32,
+    /// Tokens of them that this iteration reads.
+    reading: u32,
+    /// Tokens that it still has to generate.
+    left: u32,
+}
+
+/// A stream that got a token in an iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Advance {
+    /// The request.
+    pub id: u64,
+    /// Whether it has ended.
+    pub done: bool,
+}
+
+impl Batch {
+    /// An empty batch; the costs must be valid.
+    pub fn new(costs: Costs) -> Self {
+        Self { costs, waiting: VecDeque::new(), running: Vec::new() }
+    }
+
+    /// Requests that wait for their first chunk.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Requests in the batch.
+    pub fn running(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Adds a request. Its identifier must be one of its own.
+    pub fn arrive(&mut self, id: u64, tokens: Tokens) {
+        self.waiting.push_back((id, tokens));
+    }
+
+    /// Removes a request at once. The iteration in progress takes as long as before. Returns whether it was there.
+    pub fn leave(&mut self, id: u64) -> bool {
+        let before = self.waiting.len() + self.running.len();
+        self.waiting.retain(|(other, _)| *other != id);
+        self.running.retain(|stream| stream.id != id);
+        self.waiting.len() + self.running.len() < before
+    }
+
+    /// Starts an iteration. Returns the nanoseconds that it takes without faults, or `None` if there is nothing to do.
+    pub fn begin(&mut self) -> Option<f64> {
+        let (mut room, mut decoding) = (self.costs.chunk, 0);
+        for stream in &mut self.running {
+            decoding += usize::from(stream.unread == 0);
+            stream.reading = stream.unread.min(room);
+            room -= stream.reading;
+        }
+        while room > 0 && self.running.len() < self.costs.streams {
+            let Some((id, Tokens { prompt, output })) = self.waiting.pop_front() else { break };
+            let unread = prompt.max(1);
+            let reading = unread.min(room);
+            room -= reading;
+            self.running.push(Stream { id, unread, reading, left: output });
+        }
+        (!self.running.is_empty()).then(|| self.costs.nanos(decoding, self.costs.chunk - room))
+    }
+
+    /// Ends the iteration, and appends the streams that got a token, in the order of their arrival.
+    pub fn end(&mut self, advances: &mut Vec<Advance>) {
+        self.running.retain_mut(|stream| {
+            stream.unread -= std::mem::take(&mut stream.reading);
+            if stream.unread > 0 {
+                return true;
+            }
+            stream.left = stream.left.saturating_sub(1);
+            let done = stream.left == 0;
+            advances.push(Advance { id: stream.id, done });
+            !done
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Times computed by hand, and the queue M/D/1.
+
+    use super::*;
+    use crate::Pattern;
+    use crate::clock::Moment;
+
+    const MS: f64 = 1e6;
+
+    fn tokens(prompt: u32, output: u32) -> Tokens {
+        Tokens { prompt, output }
+    }
+
+    /// The milliseconds at which each request got its first and its last token. Requests arrive at these milliseconds.
+    fn served(costs: Costs, requests: &[(f64, Tokens)]) -> Vec<(f64, f64)> {
+        let mut batch = Batch::new(costs);
+        let mut times = vec![(f64::NAN, f64::NAN); requests.len()];
+        let (mut now, mut next) = (Moment::START, 0);
+        let arrival = |number: usize| Moment::START.later(requests[number].0 * MS);
+        let mut advances = Vec::new();
+        loop {
+            while next < requests.len() && arrival(next) <= now {
+                batch.arrive(next as u64, requests[next].1);
+                next += 1;
+            }
+            match batch.begin() {
+                None if next == requests.len() => return times,
+                None => now = arrival(next),
+                Some(nanos) => {
+                    now = now.later(nanos);
+                    batch.end(&mut advances);
+                    let ms = now.as_nanos() as f64 / MS;
+                    for Advance { id, .. } in advances.drain(..) {
+                        let (first, last) = &mut times[id as usize];
+                        *first = if first.is_nan() { ms } else { *first };
+                        *last = ms;
+                    }
+                }
+            }
+        }
+    }
+
+    fn near(got: &[(f64, f64)], wanted: &[(f64, f64)]) {
+        let close = |a: f64, b: f64| (a - b).abs() < 1e-3;
+        let fine = got.iter().zip(wanted).all(|(a, b)| close(a.0, b.0) && close(a.1, b.1));
+        assert!(got.len() == wanted.len() && fine, "{got:?}, expected {wanted:?}");
+    }
+
+    #[test]
+    fn one_request_takes_its_chunks_and_then_a_token_per_iteration() {
+        // 1,100 tokens are chunks of 512, 512 and 76: 69.2 + 69.2 + 25.6 ms. Each further token takes 18.3 ms.
+        let got = served(Costs::default(), &[(5.0, tokens(1100, 4))]);
+        near(&got, &[(169.0, 169.0 + 3.0 * 18.3)]);
+        near(&served(Costs::default(), &[(0.0, tokens(0, 1))]), &[(18.1, 18.1)]);
+    }
+
+    #[test]
+    fn prompt_is_read_next_to_decoding_streams() {
+        // The second request arrives in the first iteration (28 ms) and is read in the second one: 18 + 0.3 + 20 ms.
+        let got = served(Costs::default(), &[(0.0, tokens(100, 3)), (1.0, tokens(200, 2))]);
+        let second = 28.0 + 38.3;
+        near(&got, &[(28.0, second + 18.6), (second, second + 18.6)]);
+    }
+
+    #[test]
+    fn prompts_share_a_chunk_in_order_of_arrival() {
+        // 300 and 212 tokens of the second fit into the first chunk, its other 88 and the third into the next.
+        let requests = [(0.0, tokens(300, 1)), (0.0, tokens(300, 1)), (0.0, tokens(10, 1))];
+        let first = 18.0 + 51.2;
+        let second = first + 18.0 + 9.8;
+        near(&served(Costs::default(), &requests), &[(first, first), (second, second), (second, second)]);
+    }
+
+    #[test]
+    fn requests_wait_while_all_streams_run() {
+        let costs = Costs { streams: 2, ..Costs::default() };
+        let requests = [(0.0, tokens(10, 2)), (0.0, tokens(10, 4)), (0.0, tokens(10, 1))];
+        // Two are read in 20 ms and decode in 18.6 ms; then the first has ended, and the third is read next to the second.
+        let third = 20.0 + 18.6 + 18.0 + 0.3 + 1.0;
+        let got = served(costs, &requests);
+        near(&got, &[(20.0, 38.6), (20.0, third + 18.3), (third, third)]);
+    }
+
+    #[test]
+    fn request_that_leaves_frees_its_place_at_once() {
+        let mut batch = Batch::new(Costs { streams: 1, ..Costs::default() });
+        (0..3).for_each(|id| batch.arrive(id, tokens(10, 100)));
+        assert!(batch.begin().is_some());
+        assert_eq!((batch.running(), batch.waiting()), (1, 2));
+        assert!(batch.leave(0) && batch.leave(1) && !batch.leave(1));
+        let mut advances = Vec::new();
+        batch.end(&mut advances);
+        assert_eq!(advances, [], "a request that left gets no token");
+        assert!(batch.begin().is_some());
+        assert_eq!((batch.running(), batch.waiting()), (1, 0));
+        assert!(batch.leave(2));
+        assert_eq!(batch.begin(), None);
+    }
+
+    #[test]
+    fn prompts_of_one_chunk_wait_as_in_the_queue_m_d_1() {
+        // A prompt of a whole chunk and one token of answer make each iteration serve one request, in 69.2 ms.
+        let service = 69.2f64;
+        for load in [0.3, 0.6, 0.8] {
+            let times = Pattern::Poisson.at(load / service * 1e3).schedule(11).unwrap();
+            let requests: Vec<(f64, Tokens)> =
+                times.take(200_000).map(|at| (at.as_secs_f64() * 1e3, tokens(512, 1))).collect();
+            let got = served(Costs::default(), &requests);
+            let waits = got.iter().zip(&requests).map(|((first, _), (at, _))| first - at - service);
+            let mean = waits.sum::<f64>() / requests.len() as f64;
+            let expected = load * service / (2.0 * (1.0 - load));
+            assert!((mean / expected - 1.0).abs() < 0.04, "load {load}: {mean} ms, expected {expected}");
+        }
+    }
+
+    #[test]
+    fn costs_without_a_chunk_or_with_bad_times_are_rejected() {
+        let usual = Costs::default();
+        assert_eq!(usual.check(), Ok(()));
+        for bad in [
+            Costs { chunk: 0, ..usual },
+            Costs { streams: 0, ..usual },
+            Costs { base_ms: f64::NAN, ..usual },
+            Costs { stream_ms: -1.0, ..usual },
+            Costs { prompt_token_ms: 1e9, ..usual },
+        ] {
+            assert!(bad.check().is_err(), "{bad:?}");
+        }
+    }
 }

@@ -1,0 +1,29 @@
+//! Experiments: every policy under every scenario at every load, in virtual time or with real processes.
+//!
+//! An experiment file means the same in both modes: the same cells, arrivals, faults, seeds and statistics. Reading order:
+//! `config` (the file), `cell` and `experiment` (the runs, and their simulation, on many machines too),
+//! `verdict` (the conclusions), `report` and `html` (as text and as a page), `results` (the files).
+//!
+//! With real processes: `laboratory` (the order of runs), `run` (one run, from processes to a tally), `processes` (workers and
+//! frontends) and `reference` (the right answers).
+
+mod cell;
+mod config;
+mod experiment;
+mod html;
+mod laboratory;
+mod processes;
+mod reference;
+mod report;
+mod results;
+mod run;
+mod verdict;
+
+pub use cell::{Case, Cell, Contender, POLICIES};
+pub use config::{Config, Processes, Remote, StandInCost, line_of};
+pub use experiment::{Experiment, GRID};
+pub use laboratory::{Connect, Laboratory, Observer, Position, machine};
+pub use report::{Report, Row};
+pub use results::{Folder, Mode, RAW_COLUMNS, Results, RunName, RunRecord};
+pub use run::Validity;
+pub use verdict::{ByOutcome, Point, Verdict};

@@ -1,0 +1,114 @@
+//! parm as a contender: one dispatcher for each frontend. Of the others it knows what the grants of servers tell.
+
+use std::collections::{BTreeMap, HashMap};
+
+use parm_dispatcher::{
+    self as dispatcher, Action, By, Dispatcher, InstanceKey, InstanceSpec, JobKey, ModelKey, ModelSettings,
+    Policy, Submission, Time,
+};
+use parm_grants::{Order, Told};
+
+use super::simulation::{End, Frontend, Wire};
+use crate::world::Plan;
+
+pub(super) struct Parm {
+    dispatcher: Dispatcher<u64, u64>,
+    model: ModelKey,
+    stand_in: Option<ModelKey>,
+    cost: f64,
+    servers: Vec<InstanceKey>,
+    jobs: HashMap<u64, (JobKey, u64)>,
+    names: BTreeMap<JobKey, u64>,
+    /// The next moment at which the dispatcher is woken.
+    wakes: Time,
+}
+
+impl Parm {
+    pub(super) fn new(plan: &Plan, policy: Policy) -> Self {
+        let mut dispatcher = Dispatcher::new();
+        let stand_in = policy.stand_in.map(|_| dispatcher.add_model(ModelSettings::default()));
+        let model = dispatcher.add_model(ModelSettings { policy, stand_in, ..plan.settings });
+        let models: Vec<ModelKey> = std::iter::once(model).chain(stand_in).collect();
+        let spec = InstanceSpec::new(models, plan.slots);
+        let servers = (0..plan.instances).map(|_| dispatcher.join(Time::ZERO, &spec)).collect();
+        Self {
+            dispatcher,
+            model,
+            stand_in,
+            cost: plan.stand_in_cost.unwrap_or_default(),
+            servers,
+            jobs: HashMap::new(),
+            names: BTreeMap::new(),
+            wakes: Time::MAX,
+        }
+    }
+
+    fn execute(&mut self, wire: &mut Wire<'_>) {
+        let servers = &self.servers;
+        let server = |instance| servers.iter().position(|key| *key == instance).unwrap_or_default();
+        for action in self.dispatcher.actions() {
+            match action {
+                Action::Run { job, instance, model, rows, .. } => {
+                    let Some(row) = rows.first() else { continue };
+                    let share = if self.stand_in == Some(model) { self.cost } else { 1.0 };
+                    let name = wire.send(row.payload, server(instance), share);
+                    self.jobs.insert(name, (job, row.payload));
+                    self.names.insert(job, name);
+                }
+                Action::Cancel { job, .. } => {
+                    if let Some(name) = self.names.get(&job) {
+                        wire.cancel(*name);
+                    }
+                }
+                Action::Ask { instance, ask } => wire.order(server(instance), Order::Ask(ask)),
+                Action::Return { instance } => wire.order(server(instance), Order::Return),
+                Action::Tell { .. } | Action::Probe { .. } => {}
+                Action::Reply { payload, result, .. } => {
+                    wire.reply(payload, result.ok().map(|answer| answer.by == By::StandIn));
+                }
+            }
+        }
+        let next = self.dispatcher.next_tick().unwrap_or(Time::MAX).max(wire.now);
+        if next < self.wakes {
+            self.wakes = next;
+            wire.wake(next, 0);
+        }
+    }
+}
+
+impl Frontend for Parm {
+    fn arrives(&mut self, query: u64, deadline: Time, wire: &mut Wire<'_>) {
+        let submission = Submission::new(self.model, query, deadline);
+        self.dispatcher.submit(wire.now, submission);
+        self.execute(wire);
+    }
+
+    fn ended(&mut self, end: End, wire: &mut Wire<'_>) {
+        let Some((job, query)) = self.jobs.remove(&end.job) else { return };
+        self.names.remove(&job);
+        let output = std::iter::once(Some(query)).collect();
+        let end = end.told.map_or(dispatcher::End::Cancelled, |_| dispatcher::End::Answered(output));
+        self.dispatcher.ended(wire.now, job, end);
+        self.execute(wire);
+    }
+
+    fn granted(&mut self, server: usize, told: Told, wire: &mut Wire<'_>) {
+        let key = self.servers[server];
+        match told {
+            Told::Granted => self.dispatcher.granted(wire.now, key),
+            Told::Recalled => self.dispatcher.recalled(wire.now, key),
+            Told::Shared(shared) => self.dispatcher.shared(wire.now, key, shared),
+        }
+        self.execute(wire);
+    }
+
+    fn wakes(&mut self, _: u64, wire: &mut Wire<'_>) {
+        if wire.now >= self.wakes {
+            self.wakes = Time::MAX;
+        }
+        if self.dispatcher.next_tick().is_some_and(|at| at <= wire.now) {
+            self.dispatcher.tick(wire.now);
+        }
+        self.execute(wire);
+    }
+}

@@ -1,0 +1,91 @@
+//! Base runs that tests vary.
+
+use std::time::Duration;
+
+use parm_lab::simulator::{Answered, Execution, Outcome, Quiet, Run, Seen, Tally};
+use parm_settings::{BatchSize, PolicyKind, PoolSettings};
+use parm_workload::Faults;
+use parm_workload::Pattern;
+use parm_workload::distribution::Distribution;
+use parm_workload::service::Service;
+
+pub(crate) const SERVICE: f64 = 0.020;
+
+/// Poisson arrivals at `instances` instances of 20 ms without redundancy, at this share of their capacity.
+pub(crate) fn run(instances: u32, load: f64) -> Run {
+    let mut settings = PoolSettings { policy: PolicyKind::Equal, ..PoolSettings::default() };
+    settings.batch.max_size = BatchSize::ONE;
+    settings.queue_limit = std::num::NonZeroU32::new(1 << 20).unwrap();
+    let arrivals = Pattern::Poisson.at(load * f64::from(instances) / SERVICE);
+    Run {
+        queries: 170_000,
+        warm_up: 20_000,
+        service: Service { time_ms: Distribution::Constant { value: SERVICE * 1e3 }, ..Service::default() },
+        deadline: Duration::from_secs(60),
+        ..Run::new(arrivals, Faults::default(), instances, settings)
+    }
+}
+
+pub(crate) fn exponential() -> Service {
+    let time_ms = Distribution::Exponential { mean: SERVICE * 1e3, shift: 0.0 };
+    Service { time_ms, ..Service::default() }
+}
+
+pub(crate) fn simulate(run: &Run) -> Tally {
+    eprintln!("seed {}", run.seed);
+    run.simulate(&Quiet).unwrap()
+}
+
+/// The latencies of a run in which every query is answered.
+pub(crate) struct Tail {
+    /// Milliseconds, sorted.
+    latencies: Vec<f64>,
+    /// Whether each answer was approximate, in the order of the answers.
+    pub(crate) approximate: Vec<bool>,
+    pub(crate) tally: Tally,
+}
+
+/// What is seen of a run.
+pub(crate) struct Watched {
+    pub(crate) tally: Tally,
+    pub(crate) arrived: usize,
+    pub(crate) executed: Vec<Execution>,
+    /// Counted queries only.
+    pub(crate) answered: Vec<Answered>,
+}
+
+pub(crate) fn watched(run: &Run) -> Watched {
+    let (mut arrived, mut executed, mut answered) = (0, Vec::new(), Vec::new());
+    let watched = run.watched(&Quiet, &mut |seen| match seen {
+        Seen::Arrived(_) => arrived += 1,
+        Seen::Executed(execution) => executed.push(execution),
+        Seen::Answered(end) => answered.extend(end.counted.then_some(end)),
+    });
+    Watched { tally: watched.unwrap(), arrived, executed, answered }
+}
+
+impl Tail {
+    pub(crate) fn of(run: &Run) -> Self {
+        let Watched { tally, answered, .. } = watched(run);
+        assert!(answered.iter().all(|answered| answered.outcome != Outcome::Failed));
+        let mut latencies: Vec<f64> = answered.iter().map(|answered| answered.latency as f64 / 1e6).collect();
+        latencies.sort_by(f64::total_cmp);
+        let approximate = answered.iter().map(|answered| answered.outcome.is_approximate()).collect();
+        Self { latencies, approximate, tally }
+    }
+
+    pub(crate) fn quantile(&self, share: f64) -> f64 {
+        self.latencies[(self.latencies.len() as f64 * share) as usize]
+    }
+
+    /// From the median to the 99.9th percentile.
+    pub(crate) fn gap(&self) -> f64 {
+        self.quantile(0.999) - self.quantile(0.5)
+    }
+
+    /// The share of approximate answers.
+    pub(crate) fn share(&self) -> f64 {
+        self.approximate.iter().filter(|approximate| **approximate).count() as f64
+            / self.approximate.len() as f64
+    }
+}

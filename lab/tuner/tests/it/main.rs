@@ -1,6 +1,0 @@
-//! The tuner on whole problems.
-
-mod causes;
-mod recorded;
-mod transcript;
-mod tuning;
