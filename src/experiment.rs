@@ -119,11 +119,7 @@ fn join(
     ended_early.map_or(Ok(()), |reason| Err(anyhow::anyhow!("joined in part: {reason}")))
 }
 
-fn simulated(
-    experiment: &experiments::Experiment,
-    folder: &Folder,
-    raw: bool,
-) -> anyhow::Result<Results> {
+fn simulated(experiment: &experiments::Experiment, folder: &Folder, raw: bool) -> anyhow::Result<Results> {
     let began = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     folder.keep_config(experiment.config())?;
     let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -146,7 +142,8 @@ fn with_processes(
     runtime.spawn(interrupted(stop.clone()));
     let binary = std::env::current_exe().context("cannot find the path of this program")?;
     let connect: Connect = |url| client::connect(&url.parse()?, &client::Config::default());
-    let laboratory = Laboratory { binary, folder, command: command_line(), stop, runtime: runtime.handle(), connect };
+    let laboratory =
+        Laboratory { binary, folder, command: command_line(), stop, runtime: runtime.handle(), connect };
     let results = laboratory.run(experiment, line).map_err(told)?;
     // Tasks that still wait for an answer would not get one.
     runtime.shutdown_background();

@@ -199,7 +199,7 @@ const SIMULATE_EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 pub struct Demo {
     /// Length of the traffic
-    #[arg(long, default_value_t = 18.0)]
+    #[arg(long, default_value_t = 17.0)]
     pub seconds: f64,
     /// Policies to compare: least-requests, hedge, stand-in, parm+, exact, parm, equal
     #[arg(

@@ -375,13 +375,12 @@ impl State {
 
     /// The line of a share; created if it does not exist.
     fn line(&mut self, payer: &Payer) -> &mut Line {
-        if !self.lines.contains_key(payer) {
-            if let Payer::Model(model) = payer
-                && !self.book.knows(payer)
-            {
-                let weight = self.weights.get(&**model).map_or(1, |weight| weight.get());
-                self.book.promise(payer, Terms { weight: weight.into(), reserved: 0 });
-            }
+        if !self.lines.contains_key(payer)
+            && let Payer::Model(model) = payer
+            && !self.book.knows(payer)
+        {
+            let weight = self.weights.get(&**model).map_or(1, |weight| weight.get());
+            self.book.promise(payer, Terms { weight: weight.into(), reserved: 0 });
         }
         let metrics = &self.metrics;
         self.lines.entry(payer.clone()).or_insert_with(|| Line::new(metrics.share(payer)))

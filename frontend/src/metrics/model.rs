@@ -20,6 +20,9 @@ use crate::serve::reading::ModelReading;
 
 const MODEL: &[&str] = &["model", "version"];
 
+/// The label of a series, and its value.
+type Series = (&'static str, fn(&ModelReading) -> f64);
+
 /// A metric of the page's readings: a value for each of its series.
 struct Read {
     name: &'static str,
@@ -28,7 +31,7 @@ struct Read {
     shown: Shown,
     /// Name of the label that distinguishes the series, next to the model's; empty for a single one.
     label: &'static str,
-    series: &'static [(&'static str, fn(&ModelReading) -> f64)],
+    series: &'static [Series],
 }
 
 /// From when on the series of a model are on the page. Counters appear as zeros, so that the first hedge is an increase and not the
@@ -48,7 +51,7 @@ const fn counter(
     name: &'static str,
     help: &'static str,
     (shown, label): (Shown, &'static str),
-    series: &'static [(&'static str, fn(&ModelReading) -> f64)],
+    series: &'static [Series],
 ) -> Read {
     Read { name, help, is_counter: true, shown, label, series }
 }
@@ -57,7 +60,7 @@ const fn gauge(
     name: &'static str,
     help: &'static str,
     (shown, label): (Shown, &'static str),
-    series: &'static [(&'static str, fn(&ModelReading) -> f64)],
+    series: &'static [Series],
 ) -> Read {
     Read { name, help, is_counter: false, shown, label, series }
 }

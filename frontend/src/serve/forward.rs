@@ -13,8 +13,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
 use parm_dispatcher::{Failure, Reject, Shape};
 use parm_protocol::{
-    Broken, Context, Error, FORWARDED_HOST, FORWARDED_SCHEME, InferRequest, ModelRef, OpaqueAnswer, OpaqueBody, OpaqueRequest, RestOfBody,
-    is_grpc, terms,
+    Broken, Context, Error, FORWARDED_HOST, FORWARDED_SCHEME, InferRequest, ModelRef, OpaqueAnswer,
+    OpaqueBody, OpaqueRequest, RestOfBody, is_grpc, terms,
 };
 use parm_transport::keys;
 

@@ -29,7 +29,8 @@ impl Pattern {
             Some(before) if before.is_empty() || before.ends_with('/') => (before, Some(Part::Rest)),
             _ => (path, None),
         };
-        let parts = path.split('/').filter(|part| rest.is_none() || !part.is_empty());
+        let has_rest = rest.is_some();
+        let parts = path.split('/').filter(|part| !has_rest || !part.is_empty());
         let parts: Option<Vec<_>> = parts.map(Part::read).chain(rest.map(Some)).collect();
         parts.map(Self).ok_or_else(|| {
             format!("path '{text}' has braces that do not fit: write one {{NAME}} between two slashes")

@@ -176,7 +176,7 @@ fn simulated(
     folder: Option<&Folder>,
 ) -> Result<Tally, Error> {
     let run = &cell.runs[repeat];
-    let Some(folder) = folder else { return Ok(run.simulate(progress)?) };
+    let Some(folder) = folder else { return run.simulate(progress) };
     let mut queries = Vec::new();
     let tally = run.watched(progress, &mut |seen| {
         let Seen::Answered(Answered { number, counted, arrived, latency, outcome, wrong, .. }) = seen else {
