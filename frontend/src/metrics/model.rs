@@ -21,7 +21,7 @@ use crate::serve::reading::ModelReading;
 const MODEL: &[&str] = &["model", "version"];
 
 /// The label of a series, and its value.
-type Series = (&'static str, fn(&ModelReading) -> f64);
+type Value = (&'static str, fn(&ModelReading) -> f64);
 
 /// A metric of the page's readings: a value for each of its series.
 struct Read {
@@ -31,7 +31,7 @@ struct Read {
     shown: Shown,
     /// Name of the label that distinguishes the series, next to the model's; empty for a single one.
     label: &'static str,
-    series: &'static [Series],
+    series: &'static [Value],
 }
 
 /// From when on the series of a model are on the page. Counters appear as zeros, so that the first hedge is an increase and not the
@@ -51,7 +51,7 @@ const fn counter(
     name: &'static str,
     help: &'static str,
     (shown, label): (Shown, &'static str),
-    series: &'static [Series],
+    series: &'static [Value],
 ) -> Read {
     Read { name, help, is_counter: true, shown, label, series }
 }
@@ -60,7 +60,7 @@ const fn gauge(
     name: &'static str,
     help: &'static str,
     (shown, label): (Shown, &'static str),
-    series: &'static [Series],
+    series: &'static [Value],
 ) -> Read {
     Read { name, help, is_counter: false, shown, label, series }
 }

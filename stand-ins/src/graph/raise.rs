@@ -98,12 +98,24 @@ fn raised_node(
 
 /// Whether an operator needs a change, or no newer one replaces it.
 fn is_changed(node: &NodeProto) -> bool {
-    let is_listed = match node.op_type.as_str() {
-        "Squeeze" | "Unsqueeze" | "ReduceSum" | "Split" | "Slice" | "Pad" | "Clip" | "TopK" => true,
-        "Dropout" | "Resize" | "Softmax" | "LogSoftmax" | "Hardmax" | "Upsample" | "Scatter" => true,
-        _ => false,
-    };
-    is_listed && node.is(&[&node.op_type])
+    const LISTED: [&str; 15] = [
+        "Squeeze",
+        "Unsqueeze",
+        "ReduceSum",
+        "Split",
+        "Slice",
+        "Pad",
+        "Clip",
+        "TopK",
+        "Dropout",
+        "Resize",
+        "Softmax",
+        "LogSoftmax",
+        "Hardmax",
+        "Upsample",
+        "Scatter",
+    ];
+    LISTED.contains(&&*node.op_type) && node.is(&[&node.op_type])
 }
 
 /// Whether a node of a body needs a change, which is not made there.
