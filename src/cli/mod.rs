@@ -96,7 +96,7 @@ pub enum Command {
     /// Prints a line for each check of a frontend, a configuration or a repository, and ends with status 1 if a check fails.
     /// Replays a recording by simulation, then without one cause of its tail at a time: slow instances, stalls, long inputs,
     /// varying service times, queueing. Explains the code of an error, such as PARM-0007.
-    #[command(after_long_help = doctor::EXAMPLES)]
+    #[command(after_long_help = doctor::EXAMPLES, aliases = ["check", "explain", "why"])]
     Doctor(Box<doctor::Doctor>),
     /// Watch a running frontend in the terminal: tails by model, slow instances, events
     #[command(after_long_help = admin::TOP_EXAMPLES)]
