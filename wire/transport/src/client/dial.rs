@@ -48,9 +48,13 @@ impl Dialer {
             Scheme::Grpc | Scheme::UpstreamHttp2 => Spoken::Http2,
             Scheme::Http | Scheme::Frames | Scheme::Upstream => Spoken::Http1,
         };
+        // `tls.mode` is for servers that know it. Others speak what their address says.
+        let is_upstream = matches!(endpoint.scheme, Scheme::Upstream | Scheme::UpstreamHttp2);
         let outgoing = match &endpoint.address {
-            DialAddress::Tcp(authority) => config.tls.outgoing(authority, endpoint.secured, spoken)?,
-            DialAddress::Unix(_) => Outgoing::default(),
+            DialAddress::Tcp(authority) if endpoint.secured || !is_upstream => {
+                config.tls.outgoing(authority, endpoint.secured, spoken)?
+            }
+            _ => Outgoing::default(),
         };
         Ok(Self(Arc::new(Inner {
             peer: endpoint.address.to_string(),

@@ -18,6 +18,21 @@ async fn machines_one_step_apart_understand_each_other() {
 }
 
 #[tokio::test]
+async fn address_of_an_upstream_decides_in_every_mode() {
+    let scene = Scene::new();
+    for (mode, secured) in ALL.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
+        let ca = secured.then(|| scene.path("ca.pem"));
+        let tls = Tls::open(&Config { ca, ..scene.local(mode) }).unwrap();
+        let server = if secured { scene.local(Mode::Require) } else { Config::default() };
+        let running = serve(&server).await;
+        for url in &urls(running.addresses, secured)[..2] {
+            let alive = dial(&format!("upstream+{url}"), &tls).unwrap().is_ready().await;
+            assert_eq!(alive, Ok(true), "{url} with {}", mode.name());
+        }
+    }
+}
+
+#[tokio::test]
 async fn caller_that_requires_tls_never_sends_plain_text() {
     let scene = Scene::new();
     let running = serve(&scene.local(Mode::Off)).await;
@@ -144,11 +159,7 @@ async fn stays_secured(scheme: &str) {
 }
 
 #[tokio::test]
-async fn frames_stay_secured_when_their_handshake_was_long_ago() {
+async fn server_stays_secured_when_its_handshake_was_long_ago() {
     stays_secured("frames").await;
-}
-
-#[tokio::test]
-async fn http_stays_secured_when_its_handshake_was_long_ago() {
     stays_secured("http").await;
 }
