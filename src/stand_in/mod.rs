@@ -166,7 +166,8 @@ fn report(
     }
     eprintln!("{}", found.verdict());
     if let Some(path) = written {
-        eprintln!("wrote {}: serve it with `parm serve --policy stand-in`", path.display());
+        let (path, models) = (path.display(), flags.models.display());
+        eprintln!("wrote {path}: serve it with `parm serve --models {models} --policy stand-in`");
     }
     Ok(())
 }
