@@ -98,16 +98,21 @@ fn verify(model: Option<&str>, view: &View) -> anyhow::Result<()> {
     let names: Vec<String> = match model {
         Some(model) => vec![model.to_owned()],
         None => {
-            let models = repository.scan()?.models.into_values();
-            models.filter(|model| model.bundle.is_some()).map(|model| model.name).collect()
+            let models = repository.scan()?.models;
+            let (folder, count) = (view.models.display(), models.len());
+            if count == 0 {
+                bail!("no models in {folder}: `parm models list --models {folder}` says why");
+            }
+            let bundled = models.into_values().filter(|model| model.bundle.is_some());
+            let names: Vec<String> = bundled.map(|model| model.name).collect();
+            if names.is_empty() && matches!(view.output, Output::Text) {
+                return say(&format!(
+                    "nothing to verify: the models in {folder} ({count}) need no bundle to be served"
+                ));
+            }
+            names
         }
     };
-    if names.is_empty() {
-        bail!(
-            "no model in {} has a bundle (NAME/parm.toml): train parity models for one",
-            view.models.display()
-        );
-    }
     let reports = names.iter().map(|name| bundle::verify(&repository, name));
     let reports: Vec<bundle::Report> = reports.collect::<Result<_, _>>()?;
     match view.output {

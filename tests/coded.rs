@@ -142,7 +142,7 @@ fn verify_fails_when_a_bundle_has_problems() {
     let (good, table, said) = verify(&bundled(|_| "0".repeat(64)), &[]);
     assert!(!good && table.contains("does not fit") && said.contains("affine"), "{table}{said}");
     let (good, _, said) = verify(&tempfile::TempDir::new().unwrap(), &[]);
-    assert!(!good && said.contains("parm.toml"), "{said}");
+    assert!(!good && said.contains("parm models list"), "{said}");
 }
 
 #[test]

@@ -353,6 +353,15 @@ fn stand_in_search_measures_families_and_bundles_its_choice() {
 }
 
 #[test]
+fn models_without_bundles_have_nothing_to_verify() {
+    for (form, said) in [("text", "need no bundle to be served"), ("json", "[]")] {
+        let verified = run(&["models", "verify", "--models", "tests/models", "--output", form]);
+        assert!(verified.status.success(), "{}", text(&verified.stderr));
+        assert!(text(&verified.stdout).contains(said), "{}", text(&verified.stdout));
+    }
+}
+
+#[test]
 fn manual_and_completions_cover_commands() {
     let folder = tempfile::tempdir().expect("a folder");
     let written = run(&["man", folder.path().to_str().expect("a path")]);
