@@ -109,7 +109,8 @@ fn killed_replica_returns_and_no_request_fails() {
     clients.into_iter().for_each(|client| client.join().unwrap());
     let log = parm.log();
     let line = log.lines().find(|line| line.contains("replica is down")).unwrap();
-    assert!(line.contains("replica=2") && line.contains("signal: 9"), "{line}");
+    assert!(line.contains("replica=2") && line.contains(&format!("pid={killed}")), "{line}");
+    assert!(line.contains("url=\"http://127.0.0.1:") && line.contains("signal: 9"), "{line}");
     assert_eq!([pids(&parm, 1).len(), pids(&parm, 3).len()], [1, 1], "the others go on");
 }
 

@@ -69,9 +69,10 @@ impl Process {
     /// Ends it within a time: with SIGTERM, then with SIGKILL.
     pub async fn end(mut self, number: usize, patience: Duration) {
         self.signal(Signal::TERM);
+        let pid = self.group.as_raw_pid();
         match timeout(patience, self.ended()).await {
-            Ok(_) => tracing::info!(replica = number, "replica ended"),
-            Err(_) => tracing::warn!(replica = number, "replica ignored SIGTERM and is killed"),
+            Ok(_) => tracing::info!(replica = number, pid, "replica ended"),
+            Err(_) => tracing::warn!(replica = number, pid, "replica ignored SIGTERM and is killed"),
         }
         self.kill().await;
     }

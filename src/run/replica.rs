@@ -59,6 +59,8 @@ pub struct Replica {
 
 /// Why a copy is not running.
 struct End {
+    /// Its process, if it was started.
+    pid: Option<i32>,
     reason: String,
     /// The last lines of its output.
     last: VecDeque<String>,
@@ -85,9 +87,9 @@ impl Replica {
             if started.elapsed() > LASTING {
                 pause = FIRST_PAUSE;
             }
-            let End { reason, last, .. } = end;
-            let last = last.back().map(String::as_str);
-            tracing::warn!(replica = self.number, reason, last, restart_in = ?pause, "replica is down");
+            let End { pid, reason, last, .. } = end;
+            let (url, last) = (self.url(), last.back().map(String::as_str));
+            tracing::warn!(replica = self.number, url, pid, reason, last, restart_in = ?pause, "replica is down");
             tokio::select! {
                 () = sleep(pause) => pause = (2 * pause).min(LONGEST_PAUSE),
                 () = ending.cancelled() => return,
@@ -102,9 +104,11 @@ impl Replica {
             Err(error) => {
                 let reason = format!("cannot start '{}': {error}", self.command.join(" "));
                 let advice = "check the program's name, or write its path";
-                return Some(End { reason, last: VecDeque::new(), advice, kind: Failure::Configuration });
+                let last = VecDeque::new();
+                return Some(End { pid: None, reason, last, advice, kind: Failure::Configuration });
             }
         };
+        let pid = Some(process.group.as_raw_pid());
         self.guard.note(self.number, Some(process.group));
         let (reason, advice) = tokio::select! {
             end = self.run(&mut process, first) => end,
@@ -115,12 +119,17 @@ impl Replica {
         };
         let has_place = self.command.iter().any(|word| word.contains(PLACE));
         let advice = if has_place { advice } else { NO_PLACE };
-        Some(End { reason, last: process.kill().await, advice, kind: Failure::Run })
+        Some(End { pid, reason, last: process.kill().await, advice, kind: Failure::Run })
+    }
+
+    /// The address by which the frontend's log names the copy.
+    fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
     }
 
     /// Waits until the process answers, and then until it ends. Returns why it is to be started again.
     async fn run(&self, process: &mut Process, first: &mut Option<First>) -> (String, &'static str) {
-        let (started, group) = (Instant::now(), process.group.as_raw_nonzero());
+        let started = Instant::now();
         let mut tried = "nothing listens".to_owned();
         tokio::select! {
             reason = process.ended() => return (reason, "run the command alone to see why"),
@@ -130,8 +139,8 @@ impl Replica {
             }
         }
         let took = format!("{:.1} s", started.elapsed().as_secs_f64());
-        let url = format!("http://127.0.0.1:{}", self.port);
-        tracing::info!(replica = self.number, url, pid = group, took, "replica answers");
+        let (url, pid) = (self.url(), process.group.as_raw_pid());
+        tracing::info!(replica = self.number, url, pid, took, "replica answers");
         if let Some(first) = first.take() {
             let _ = first.send(Ok(())).await;
         }
@@ -162,7 +171,7 @@ impl Replica {
 
     /// The error of a copy that has never answered.
     fn failure(&self, end: &End) -> Failure {
-        let (End { reason, last, advice, kind }, Self { number, port, .. }) = (end, self);
+        let (End { reason, last, advice, kind, .. }, Self { number, port, .. }) = (end, self);
         let last: String = last.iter().map(|line| format!("\n    {line}")).collect();
         let shown = if last.is_empty() { String::new() } else { format!("\nits last lines:{last}") };
         kind(anyhow!("replica {number} at port {port} {reason}: {advice}{shown}"))
