@@ -294,7 +294,7 @@ pub struct Serve {
     /// Path of --upstream servers that they may run twice (repeat), such as '/api/*': its requests are hedged and retried
     #[arg(long, value_name = "PATH")]
     pub repeatable: Vec<String>,
-    /// Policy: none, equal, replicate, hedge, parm, parm+, approximate-backup or stand-in [default: hedge]
+    /// Policy: none, once, equal, replicate, hedge, parm, parm+, approximate-backup or stand-in [default: hedge]
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
     /// Cheaper model of the repository, with the same inputs and outputs, for late queries. Implies `--policy stand-in`

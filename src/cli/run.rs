@@ -29,7 +29,7 @@ pub struct Run {
     /// Path that a copy may run twice (repeat), such as '/api/*': its requests are hedged and retried
     #[arg(long, value_name = "PATH", conflicts_with = "worker")]
     pub repeatable: Vec<String>,
-    /// Policy: none, equal, replicate, hedge and, with --worker, those with approximate answers [default: hedge]
+    /// Policy: none, once, equal, replicate, hedge and, with --worker, those with approximate answers [default: hedge]
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
     /// Address of the admin API [default: off]
