@@ -3,7 +3,6 @@
 //! One table per kind of file. This is a separate program because its allocator counts allocations.
 
 mod archives;
-#[allow(dead_code)] // peaks are all that is measured here
 #[path = "../../../wire/transport/tests/memory/counting.rs"]
 mod counting;
 mod data;
@@ -14,12 +13,16 @@ mod recipes;
 use std::fmt::{Debug, Display};
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
 
 use parm_training::data::{Limit, Samples, Source, Unusable};
 use tempfile::TempDir;
 
 #[global_allocator]
 static ALLOCATOR: counting::Counting = counting::Counting;
+
+/// Held while memory is counted.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// The limit for each file and for its rows.
 const LIMIT: Limit = Limit(1 << 20);
@@ -34,7 +37,7 @@ fn complaint<T: Debug, E: Display>(
     most: usize,
     attempt: impl FnOnce() -> Result<T, E>,
 ) -> Option<String> {
-    let _alone = counting::alone();
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut outcome = None;
     let peak = counting::peak(|| {
         outcome = Some(catch_unwind(AssertUnwindSafe(|| match attempt() {
