@@ -3,7 +3,6 @@
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::refusal::Refusal;
@@ -14,33 +13,17 @@ use crate::serve::Frontend;
 /// Maximum queries in one response.
 const MOST: usize = 1024;
 
-/// Filter of the listed queries.
-#[derive(Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Asked {
-    model: Option<String>,
-    outcome: Option<String>,
-    request: Option<String>,
-    slowest: bool,
-    limit: usize,
-}
-
-impl Default for Asked {
-    fn default() -> Self {
-        Self { model: None, outcome: None, request: None, slowest: false, limit: 50 }
-    }
-}
-
 pub(super) async fn list(
     State(frontend): State<Frontend>,
-    asked: Result<Query<Asked>, QueryRejection>,
+    asked: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Json<Value>, Refusal> {
-    let Query(Asked { model, outcome, request, slowest, limit }) = asked?;
-    if let Some(outcome) = outcome.as_ref().filter(|outcome| !outcomes().any(|name| name == **outcome)) {
+    let Query(mut wanted) = asked?;
+    if let Some(outcome) = wanted.outcome.as_ref().filter(|outcome| !outcomes().any(|name| name == **outcome))
+    {
         let known = outcomes().collect::<Vec<_>>().join(", ");
         return Err(Error::UnknownOutcome { outcome: outcome.clone(), known }.into());
     }
-    let wanted = Wanted { model, outcome, request, slowest, limit: limit.min(MOST) };
+    wanted.limit = wanted.limit.min(MOST);
     let driver = &frontend.core.driver;
     let (kept, since, found) = driver.queries(&wanted);
     let since = driver.wall_ms(since.unwrap_or_else(|| driver.now()));

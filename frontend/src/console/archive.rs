@@ -9,6 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 use slotmap::{Key, KeyData};
 
@@ -61,13 +62,20 @@ pub(crate) struct KeptQuery {
 }
 
 /// Filter of listed queries.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct Wanted {
     pub(crate) model: Option<String>,
     pub(crate) outcome: Option<String>,
     pub(crate) request: Option<String>,
     pub(crate) slowest: bool,
     pub(crate) limit: usize,
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Self { model: None, outcome: None, request: None, slowest: false, limit: 50 }
+    }
 }
 
 impl Archive {

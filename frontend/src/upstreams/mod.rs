@@ -135,15 +135,7 @@ impl Routes {
             rows.push(row);
         }
         let default = |name: &str, repeatable, grpc| {
-            Arc::new(Route {
-                name: name.to_owned(),
-                grpc,
-                repeatable,
-                copies: None,
-                deadline: MINUTE,
-                stall: MINUTE,
-                pauses: None,
-            })
+            Arc::new(Route { grpc, ..Route::plain(name.to_owned(), repeatable) })
         };
         Ok(Self {
             rows,
@@ -210,6 +202,11 @@ impl Routes {
 }
 
 impl Route {
+    fn plain(name: String, repeatable: bool) -> Self {
+        let (deadline, stall) = (MINUTE, MINUTE);
+        Self { name, grpc: false, repeatable, copies: None, deadline, stall, pauses: None }
+    }
+
     /// Longest pause of an answer that begins now.
     pub(crate) fn patience(&self) -> Duration {
         self.pauses.as_ref().map_or(self.stall, |pauses| pauses.patience(self.stall))
@@ -257,15 +254,7 @@ impl RouteRow {
         let words = path.split(|char: char| !char.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
         let name = words.collect::<Vec<_>>().join("-");
         let name = if name.is_empty() { "all".into() } else { name };
-        let route = Route {
-            name,
-            grpc: false,
-            repeatable: true,
-            copies: None,
-            deadline: MINUTE,
-            stall: MINUTE,
-            pauses: Some(Arc::default()),
-        };
+        let route = Route { pauses: Some(Arc::default()), ..Route::plain(name, true) };
         Ok(Self { method: None, paths, route: Arc::new(route) })
     }
 
