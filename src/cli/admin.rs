@@ -69,7 +69,7 @@ pub enum CtlCommand {
     Export,
     /// Add instances until the frontend ends
     Add {
-        /// Addresses, as in `--worker`
+        /// Addresses, as in `--worker` or `--upstream`
         #[arg(required = true, value_name = "URL")]
         urls: Vec<String>,
     },

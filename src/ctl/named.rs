@@ -17,7 +17,7 @@ fn number(all: &[Value], word: &str) -> anyhow::Result<u64> {
     let bare = |address: &str| address.split_once("://").map_or(address, |(_, rest)| rest).to_owned();
     let is_it = |one: &&Value| {
         let address = text(&one["address"]);
-        address == word || bare(address) == *word
+        [address, address.trim_start_matches("upstream+"), bare(address).as_str()].contains(&word)
     };
     let found: Vec<u64> = all.iter().filter(is_it).filter_map(|one| one["number"].as_u64()).collect();
     match found[..] {
@@ -64,6 +64,10 @@ mod tests {
         let of = |word: &str| numbers(&all, &[word.to_owned()]);
         assert_eq!((of("7").unwrap(), of("a:1").unwrap()), (vec![7], vec![1]));
         assert_eq!(of("grpc://b:2").unwrap(), [2]);
+        let upstream = [instance(4, "upstream+http://a:1", &[])];
+        for word in ["upstream+http://a:1", "http://a:1", "a:1"] {
+            assert_eq!(numbers(&upstream, &[word.to_owned()]).unwrap(), [4], "{word}");
+        }
         for (word, said) in [("c:1", "no instance c:1"), ("b:2", "several instances")] {
             assert!(of(word).unwrap_err().to_string().contains(said), "{word}");
         }

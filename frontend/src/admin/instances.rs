@@ -101,7 +101,8 @@ pub(super) async fn add(
     new: Result<Json<New>, JsonRejection>,
 ) -> Result<(StatusCode, Json<Entry>), Refusal> {
     let Json(New { url }) = new?;
-    let member = frontend.fleet.add(&url, Source::Admin)?;
+    let added = frontend.fleet.add(&frontend.fleet.as_typed(&url), Source::Admin, Place::default());
+    let member = added.map_err(|error| error.with_url(&url))?;
     Ok((StatusCode::CREATED, Json(entry(&frontend, &member))))
 }
 

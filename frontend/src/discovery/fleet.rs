@@ -85,7 +85,7 @@ impl Fleet {
         match (Service::read(url), Name::read(url)) {
             (Some(service), _) => self.follow_service(url, service),
             (None, Some(name)) => self.follow(url, name),
-            (None, None) => self.add(url, Source::Static).map(|_| ()),
+            (None, None) => self.add(url, Source::Static, Place::default()).map(|_| ()),
         }
     }
 
@@ -156,13 +156,19 @@ impl Fleet {
         })
     }
 
-    /// Adds a server by its address.
-    pub(crate) fn add(self: &Arc<Self>, url: &str, source: Source) -> Result<Arc<Member>, Error> {
-        self.add_at(url, source, Place::default())
+    /// The address that an operator means: an upstream server's without the prefix, if the frontend has only such servers.
+    pub(crate) fn as_typed(&self, url: &str) -> String {
+        let Reach { upstreams, models } = &self.core.reach;
+        let has_workers = models.load(Ordering::Relaxed) || self.core.config.workers_file.is_some();
+        let is_complete = url.starts_with("frames") || upstreams::is_upstream(url);
+        match has_workers || is_complete || !upstreams.load(Ordering::Relaxed) {
+            true => url.to_owned(),
+            false => upstreams::address(url),
+        }
     }
 
     /// Adds a server by its address, with the place that its source states.
-    pub(super) fn add_at(
+    pub(crate) fn add(
         self: &Arc<Self>,
         url: &str,
         source: Source,

@@ -111,7 +111,7 @@ impl Membership {
         for (url, one) in found.iter().filter(|(_, one)| wanted(one)) {
             match self.ours.get_mut(url) {
                 Some(own) => own.is_now(fleet, one),
-                None => match fleet.add_at(url, self.source, one.place.clone()) {
+                None => match fleet.add(url, self.source, one.place.clone()) {
                     Ok(member) => {
                         let (number, serving, terminating) = (member.number, one.serving, one.terminating);
                         self.ours.insert(url.clone(), Own { number, serving, terminating });

@@ -229,14 +229,15 @@ async fn paths_of_the_protocol_return_when_its_last_server_leaves() {
     config.instances.limit = std::num::NonZeroU32::new(2).unwrap();
     let frontend = start(config, &[&server]).await;
     let path = "/v2/models/m/infer";
-    let worker = |name: &str| json!({ "url": format!("http://{name}:1") });
+    let worker = |name: &str| json!({ "url": format!("frames://{name}:1") });
     let (status, added) = call(&frontend, "POST", "/instances", worker("b")).await;
     assert!(status == 201 && !frontend.forwards(path), "{added}");
     let added = format!("/instances/{}", added["number"]);
     let (status, _) = call(&frontend, "DELETE", &added, Value::Null).await;
     assert!(status == 202 && frontend.forwards(path));
-    let other = json!({ "url": "upstream+http://a:2" });
-    assert_eq!(call(&frontend, "POST", "/instances", other).await.0, 201);
+    let other = json!({ "url": "http://a:2" });
+    let (status, added) = call(&frontend, "POST", "/instances", other).await;
+    assert!(status == 201 && added["address"] == "upstream+http://a:2", "{added}");
     let (status, refused) = call(&frontend, "POST", "/instances", worker("c")).await;
     assert!(status != 201 && frontend.forwards(path), "{refused}");
 }
