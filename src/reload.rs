@@ -1,13 +1,15 @@
 //! Handles SIGHUP, which never ends the process.
 //!
 //! `parm serve` reads its configuration again. Dispatch settings that differ from those read before apply at once; changes by
-//! `parm ctl set` to others stay. One line names live changes that the file replaces, another the settings that need a restart, and
+//! `parm ctl set` to others stay. So do servers that were added to or removed from a list. One line names live changes that the file replaces, another the settings that need a restart, and
 //! another those of models that no instance serves.
 
 use std::path::PathBuf;
 
 use parm_frontend::admin::differences;
-use parm_frontend::{Dispatch, Frontend, Reloaded};
+use parm_frontend::discovery::Name;
+use parm_frontend::discovery::kubernetes::Service;
+use parm_frontend::{Dispatch, Frontend, Reloaded, upstreams};
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -38,22 +40,33 @@ pub fn reload(flags: &Serve, frontend: &Frontend, known: &mut Settings) {
             return;
         }
     };
-    let Reloaded { applied, overridden } = match frontend.reload_dispatch(&dispatch(known), &dispatch(&new)) {
-        Ok(reloaded) => reloaded,
-        Err(error) => {
-            tracing::warn!(%error, "SIGHUP: the dispatch settings cannot apply: nothing changed");
-            return;
-        }
-    };
+    let Reloaded { mut applied, overridden } =
+        match frontend.reload_dispatch(&dispatch(known), &dispatch(&new)) {
+            Ok(reloaded) => reloaded,
+            Err(error) => {
+                tracing::warn!(%error, "SIGHUP: the dispatch settings cannot apply: nothing changed");
+                return;
+            }
+        };
     // Without the values: some are secret.
     let changed = differences(&json!(known), &json!(new)).into_iter().map(|field| field.path);
-    let restart: Vec<_> = changed
+    let mut restart: Vec<_> = changed
         .filter(|path| !path.starts_with("frontend.dispatch") && !path.starts_with("frontend.models"))
         .collect();
-    if applied.is_empty() {
-        tracing::info!("SIGHUP: configuration read again: nothing changed");
-    } else {
+    let lists = [
+        ("frontend.workers", known.frontend.workers.clone(), new.frontend.workers.clone()),
+        ("frontend.upstreams.urls", upstream(known), upstream(&new)),
+    ];
+    for (path, before, now) in lists {
+        if before != now && follows(frontend, &before, &now) {
+            restart.retain(|own| own != path);
+            applied.push(path.to_owned());
+        }
+    }
+    if !applied.is_empty() {
         tracing::info!(applied = applied.join(", "), "SIGHUP: configuration read again");
+    } else if restart.is_empty() {
+        tracing::info!("SIGHUP: configuration read again: nothing changed");
     }
     if !overridden.is_empty() {
         tracing::warn!(
@@ -68,6 +81,33 @@ pub fn reload(flags: &Serve, frontend: &Frontend, known: &mut Settings) {
     // Named again by the next signal: they still differ from what runs.
     known.frontend.dispatch = new.frontend.dispatch;
     known.frontend.models = new.frontend.models;
+    let is_live = |path: &str| !restart.iter().any(|own| own == path);
+    if is_live("frontend.workers") {
+        known.frontend.workers = new.frontend.workers;
+    }
+    if is_live("frontend.upstreams.urls") {
+        known.frontend.upstreams.urls = new.frontend.upstreams.urls;
+    }
+}
+
+/// Adds and removes the servers of a list that changed. False if this needs a restart: if names of several servers changed, or
+/// the list was or becomes empty, which is more likely a mistake.
+fn follows(frontend: &Frontend, before: &[String], now: &[String]) -> bool {
+    let without = |all: &[String], other: &[String]| -> Vec<String> {
+        all.iter().filter(|url| !other.contains(url)).cloned().collect()
+    };
+    let (added, removed) = (without(now, before), without(before, now));
+    let is_name = |url: &String| Service::read(url).is_some() || Name::read(url).is_some();
+    if before.is_empty() || now.is_empty() || added.iter().chain(&removed).any(is_name) {
+        return false;
+    }
+    let done = frontend.replace_servers(&added, &removed);
+    done.inspect_err(|error| tracing::warn!(%error, "SIGHUP: cannot add a server")).is_ok()
+}
+
+/// The addresses of upstream servers as the frontend knows them.
+fn upstream(settings: &Settings) -> Vec<String> {
+    settings.frontend.upstreams.urls.iter().map(|url| upstreams::address(url)).collect()
 }
 
 fn dispatch(settings: &Settings) -> Dispatch {

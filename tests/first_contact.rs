@@ -9,6 +9,7 @@ use parm_parity_models::onnx::{Attribute, Builder, DataType, Dense, Dim, Value};
 use tempfile::TempDir;
 
 use crate::support::process::command;
+use crate::support::upstream::Upstream;
 use crate::support::{Parm, http};
 
 /// The error of a command that must fail.
@@ -227,6 +228,30 @@ fn sighup_keeps_live_changes_that_the_file_does_not_touch() {
     let line = log.lines().find(|line| line.contains("replaces live changes")).unwrap();
     assert!(line.contains("queue_limit") && !line.contains("policy"), "{line}");
     assert_eq!(shown(), [("none".into(), 70.into()), ("replicate".into(), 60.into())]);
+}
+
+#[test]
+fn sighup_adds_and_removes_servers() {
+    let folder = TempDir::new().unwrap();
+    let config = folder.path().join("parm.toml");
+    let servers = [Upstream::saying("a"), Upstream::saying("b")].map(|server| (server.url(), server));
+    let write =
+        |urls: &[&String]| fs::write(&config, format!("frontend.upstreams.urls = {urls:?}\n")).unwrap();
+    write(&[&servers[0].0]);
+    let parm = Parm::start(&["serve", "--config", config.to_str().unwrap()]);
+    let ready =
+        |count: f64| parm.until("ready", |parm| parm.metric("parm_instances", &["state=\"ready\""]) == count);
+    ready(1.0);
+    for (listed, count) in [(&[0, 1][..], 2.0), (&[1][..], 1.0)] {
+        write(&listed.iter().map(|at| &servers[*at].0).collect::<Vec<_>>());
+        parm.signal("HUP");
+        ready(count);
+    }
+    write(&[&servers[1].0, &"dns+http://localhost:1".to_owned()]);
+    parm.signal("HUP");
+    parm.until("it says so", |parm| parm.log().contains("need a restart"));
+    assert!(!parm.log().contains("nothing changed"), "{}", parm.log());
+    ready(1.0);
 }
 
 #[test]

@@ -13,8 +13,8 @@ use parm_protocol::texts::check_ids;
 use parm_protocol::validate::{in_model_order, independent, padded, validate};
 use parm_protocol::{
     Code, Context, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex,
-    ModelMetadata, ModelRef, ModelStatistics, OpaqueAnswer, OpaqueRequest, PADDED, Rows, ServerMetadata,
-    Transport,
+    ModelMetadata, ModelRef, ModelStatistics, OpaqueAnswer, OpaqueRequest, PADDED, Place, Rows,
+    ServerMetadata, Transport,
 };
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -31,7 +31,7 @@ use super::terms::{self, Terms};
 use super::trace;
 use crate::admin;
 use crate::config::Config;
-use crate::discovery::{Connect, Fleet};
+use crate::discovery::{self, Connect, Fleet, Member};
 
 /// Extensions of the protocol that the server supports.
 const EXTENSIONS: [&str; 5] =
@@ -118,6 +118,23 @@ impl Frontend {
     /// Applies the differences between two versions of the configured dispatch settings. Live changes of others stay.
     pub fn reload_dispatch(&self, before: &Dispatch, now: &Dispatch) -> Result<Reloaded, crate::Error> {
         self.core.reload_settings(before, now)
+    }
+
+    /// Adds servers of the configuration, then removes others. The error is that of the first that cannot be added.
+    pub fn replace_servers(&self, added: &[String], removed: &[String]) -> Result<(), crate::Error> {
+        for url in added {
+            match self.fleet.add(url, discovery::Source::Static, Place::default()) {
+                Ok(_) | Err(crate::Error::DuplicateInstance { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let is_listed = |source| matches!(source, discovery::Source::Static | discovery::Source::Admin);
+        let is_gone = |member: &&Arc<Member>| is_listed(member.source) && removed.contains(&member.name);
+        for member in self.fleet.members().iter().filter(is_gone) {
+            // It may have been removed meanwhile.
+            let _ = self.fleet.remove(member.number);
+        }
+        Ok(())
     }
 
     /// The names that no instance serves, once a worker has listed its models, or the first of upstream servers alone has
