@@ -8,7 +8,7 @@ use parm_protocol::DataType;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum Error {
-    #[error("unknown instance {id}: list instances with GET /admin/v1/instances")]
+    #[error("unknown instance {id}: list instances with parm ctl instances")]
     UnknownInstance { id: u32 },
     #[error("duplicate instance '{url}': it already has number {id}")]
     DuplicateInstance { url: String, id: u32 },
@@ -20,7 +20,7 @@ pub enum Error {
     Service { url: String, reason: String },
     #[error("cannot remove embedded instance {id}: it is a thread of this process: drain it instead")]
     Embedded { id: u32 },
-    #[error("unknown model '{name}': list the served models with GET /v2/models")]
+    #[error("unknown model '{name}': list models with parm ctl models or GET /v2/models")]
     UnknownModel { name: String },
     #[error("share: {0}")]
     Shares(#[from] parm_shares::Error),

@@ -116,8 +116,7 @@ fn files(state: &State) -> Vec<Finding> {
 
 fn models(state: &State) -> Vec<Finding> {
     if state.models.is_empty() {
-        let remedy =
-            "name workers with --worker or models with --models, and check that workers have loaded models";
+        let remedy = "name servers with --worker or --upstream, or models with --models, and check that workers have loaded models";
         return vec![Finding::fails("models: none served", remedy)];
     }
     merged(state.models.iter().flat_map(|model| model_faults(state, model)).collect())
@@ -134,7 +133,7 @@ fn unserved(state: &State, settings: &Value) -> Vec<Finding> {
         .filter(|(_, name)| !is_served(name))
         .map(|(setting, name)| {
             let what = format!("{setting}: no instance serves a model '{name}' now");
-            Finding::worth(what, "correct the name, or load the model on a worker")
+            Finding::worth(what, "correct the name, or load the model on a server")
         })
         .collect()
 }
@@ -159,6 +158,8 @@ fn model_findings(state: &State, model: &Value) -> Vec<Finding> {
     let usable = own.and_then(|own| own["queue"][3].as_u64()).unwrap_or_default();
     let serves = |instance: &&Value| list(&instance["models"]).contains(&model["m"]);
     let all = state.instances.values().filter(serves).count();
+    let is_upstream =
+        state.instances.values().filter(serves).any(|one| text(&one["address"]).starts_with("upstream+"));
     let mut findings = vec![match usable {
         0 => Finding::fails(
             format!("model {name}: no instance is available"),
@@ -177,7 +178,10 @@ fn model_findings(state: &State, model: &Value) -> Vec<Finding> {
         ),
         1 if policy != "none" => Finding::worth(
             format!("model {name}: one instance"),
-            "redundancy needs a second one: add a worker, or set policy none",
+            format!(
+                "redundancy needs a second one: add a {}, or set policy none",
+                if is_upstream { "server with --upstream" } else { "worker" }
+            ),
         ),
         usable => Finding::well(format!("model {name}: {usable} instances, policy {policy}")),
     }];
