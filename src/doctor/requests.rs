@@ -17,7 +17,7 @@ const REASONS: usize = 3;
 /// Queries of a model in the last seconds.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
-    all: u64,
+    pub(super) all: u64,
     /// Failed ones by reason, the most frequent first. Those with invalid input are the client's fault.
     failed: Vec<(String, u64)>,
 }

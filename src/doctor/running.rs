@@ -160,6 +160,7 @@ fn model_findings(state: &State, model: &Value) -> Vec<Finding> {
     let all = state.instances.values().filter(serves).count();
     let is_upstream =
         state.instances.values().filter(serves).any(|one| text(&one["address"]).starts_with("upstream+"));
+    let recent = Recent::of(state, &model["m"]);
     let mut findings = vec![match usable {
         0 => Finding::fails(
             format!("model {name}: no instance is available"),
@@ -176,7 +177,19 @@ fn model_findings(state: &State, model: &Value) -> Vec<Finding> {
             format!("model {name}: one of {all} instances is available, policy {policy}"),
             "see the instances below; redundancy needs a second one",
         ),
-        1 if policy != "none" => Finding::worth(
+        // An operator's own routes are sent once by choice.
+        _ if recent.all > 0 && matches!(text(&model["name"]), "other" | "grpc-other") && policy == "once" => {
+            Finding::worth(
+                format!(
+                    "model {name}: its requests are sent once, so those at a server that hangs or dies fail"
+                ),
+                match text(&model["name"]) {
+                    "other" => "declare paths that may run twice with --repeatable",
+                    _ => "declare calls that may run twice as a route in frontend.upstreams.routes",
+                },
+            )
+        }
+        1 if !matches!(policy, "none" | "once") => Finding::worth(
             format!("model {name}: one instance"),
             format!(
                 "redundancy needs a second one: add a {}, or set policy none",
@@ -188,7 +201,6 @@ fn model_findings(state: &State, model: &Value) -> Vec<Finding> {
     // Without an instance every request fails, which was said already.
     let is_new =
         |error: &&str| usable > 0 || is_about_a_key(error) || text(&model["failing_reason"]) != "unavailable";
-    let recent = Recent::of(state, &model["m"]);
     if let Some(error) = model["failing"].as_str().filter(is_new) {
         let remedy = failing_remedy(error, text(&model["failing_reason"]));
         findings.push(if recent.is_well() {
@@ -636,6 +648,10 @@ mod tests {
             "rejections": [0, 0, 0, 0, 0, 9]}]);
         let said = said([model, instances], [own, json!([[1, 1, 0, 1.0], [2, 1, 0, 1.0]])]);
         assert!(said.contains("parm_instance_failures_total"), "{said}");
+        assert!(
+            said.contains("note model other: its requests are sent once") && said.contains("--repeatable"),
+            "{said}"
+        );
         assert!(!said.contains("another engine") && !said.contains("see the instances below"), "{said}");
         assert!(!said.contains("note nodes"), "the node of one is unknown: {said}");
     }
