@@ -135,7 +135,7 @@ impl Seen {
         }
         let new = failed - model.failed;
         if new > 0 && self.lines.due(now_ms, (pool.id, Subject::Failing)).is_some() {
-            tracing::warn!(model = %name, failed = new, last = %trouble.error, "requests fail");
+            tracing::warn!(model = %name, failed = new, last = %trouble.error, "requests failed within the last 60 s");
             model.failed = failed;
         }
         let lost = pool.sums.overloaded();
