@@ -100,10 +100,11 @@ impl Seen {
         let now_ms = core.driver.now_ms();
         let model = self.models.entry(pool.id).or_default();
         let name = &pool.model.name;
+        let is_used = reading.counters.arrived > 0;
         let works = reading.usable_instances > 0 && !reading.in_outage;
         match (works, model.down) {
-            // Clients do not request models that only serve others.
-            (false, None) if core.serves_others(name).is_none() => {
+            // Clients do not request models that only serve others, nor most routes.
+            (false, None) if core.serves_others(name).is_none() && (!pool.is_route || is_used) => {
                 model.down = Some(Instant::now());
                 pool.outages.fetch_add(u64::from(reading.in_outage), Ordering::Relaxed);
                 let (what, then) = match (reading.in_outage, reading.usable_instances) {
