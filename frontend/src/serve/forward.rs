@@ -143,15 +143,24 @@ impl Frontend {
         self.count_rejected(pool, failed.why, 1, age(context));
         Err(match (failed, once) {
             (Failed { last: Some(Error::Answered(answer)), .. }, _) => Error::Answered(answer),
-            (Failed { why: Reject::Failed(failure), .. }, Some((method, target)))
+            (Failed { why: Reject::Failed(failure), last, .. }, Some((method, target)))
                 if failure != Failure::Unsent =>
             {
                 let path = target.path();
-                let message = format!(
-                    "{method} {path} was sent to a server that hung or died, and is not sent to another, which might run it \
-                     twice: if that does no harm, its operator can declare the path with --repeatable"
+                let advice = format!(
+                    "{method} {path} was not sent to another server, which might run it twice: if that does no harm, its operator \
+                     can declare the path with --repeatable"
                 );
-                Error::Unavailable { message }
+                match last {
+                    Some(Error::Transport { peer, message }) => {
+                        let message = format!("{message}: {advice}");
+                        Error::Attempts { last: Box::new(Error::Transport { peer, message }) }
+                    }
+                    last => {
+                        let cause = last.map_or("its server hung or died".into(), |last| last.to_string());
+                        Error::Unavailable { message: format!("{cause}: {advice}") }
+                    }
+                }
             }
             // A server that closed the connection may be the only one: its health check has taken it out of service since.
             (Failed { why: Reject::NoInstance, last: Some(last), .. }, _) => {

@@ -217,7 +217,7 @@ async fn unknown_paths_are_sent_once_and_say_so() {
     assert_eq!(sent(chat(&frontend).await.unwrap()), None);
     servers.iter().for_each(|server| server.now(Does::Fails(broken.clone())));
     let error = send(&frontend, request(Method::POST, "/mine")).await.unwrap_err().to_string();
-    assert!(error.contains("POST /mine was sent") && error.contains("--repeatable"), "{error}");
+    assert!(error.contains("POST /mine was not sent") && error.contains("--repeatable"), "{error}");
     let seen = servers.iter().map(|server| server.seen.lock().len()).sum::<usize>();
     assert_eq!(seen, 3, "each once");
 }

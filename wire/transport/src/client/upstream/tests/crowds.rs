@@ -147,7 +147,8 @@ async fn probe_takes_any_sign_of_life() {
     let endpoint = format!("upstream+grpc://{}", listener.local_addr().unwrap()).parse().unwrap();
     drop(listener);
     let client = connect(&endpoint, &Config::default()).unwrap();
-    assert!(matches!(client.is_ready().await, Err(Error::Unsent { .. })));
+    let ready = client.is_ready().await;
+    assert!(matches!(ready, Err(Error::Unsent { .. })), "{ready:?}");
     let error = client.forward(call(true), CallContext::default()).await.unwrap_err();
     assert!(matches!(error, Error::Unsent { .. }), "{error:?}");
 }
