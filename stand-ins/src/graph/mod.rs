@@ -1,6 +1,6 @@
 //! A graph as the families of stand-ins see it: nodes, constants, links and sizes.
 //!
-//! Nodes and constants are a [`Draft`](parm_parity_models::onnx::rewrite::Draft). Exporters write the same network in
+//! Nodes and constants are a [`Draft`]. Exporters write the same network in
 //! many ways: shapes computed from shapes, expansions before operators that broadcast anyway, slices that take
 //! everything. Shape inference by rules, operator by operator, was rejected: such a table is never complete. Instead
 //! the engine that will run the model provides the sizes: the graph runs on two and on three rows with every value as

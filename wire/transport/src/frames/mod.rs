@@ -11,7 +11,7 @@
 //!         granted 8, recalled 9, shared 10, ask 11, return 12 if both sides use grants
 //! ```
 //!
-//! Frames are negotiated with an HTTP/1.1 upgrade on the ordinary port ([`PATH`], [`PROTOCOL`]), so they need no port,
+//! Frames are negotiated with an HTTP/1.1 upgrade on the ordinary port (`PATH`, `PROTOCOL`), so they need no port,
 //! credential or discovery of their own. All other endpoints stay HTTP.
 
 mod codec;
