@@ -1,4 +1,4 @@
-//! Bounds of a search's memory, and an estimate beforehand.
+//! Bounds of a search's memory.
 //!
 //! Audio and pictures have tens of megabytes of values per row and layer, so a run of several rows, a run that returns
 //! all values, or twenty loaded candidates fill a machine. One run of a single row gives the sizes of all values. From
@@ -30,16 +30,9 @@ pub(crate) const ARENA: u64 = 2;
 const WEIGHTS: u64 = 2;
 /// Runs without fused operators, as when the sizes of all values are wanted.
 pub(crate) const UNFUSED: u64 = 2 * ARENA;
-/// Runs that compare each layer with its 8-bit copy.
-pub(crate) const COMPARED: u64 = 3 * ARENA;
 /// Memory for a step of teaching, whose rows need their values, gradients of these, and the columns of convolutions.
 pub(crate) const STEP: u64 = 1 << 30;
 const TAUGHT: u64 = 6;
-/// Weights while a model is taught: their gradients and two means of these.
-const TRAINED: u64 = 4;
-/// The program, its libraries and the sums of a search.
-const REST: u64 = 300 << 20;
-
 /// Bytes that a row of the deployed model needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Need {
@@ -88,24 +81,6 @@ impl Need {
     pub(crate) fn together(&self, largest: u64) -> usize {
         let rows = self.measured().last().copied().unwrap_or(1);
         fitting(TURNS.saturating_sub(self.loaded(self.file, 1)), self.loaded(largest, rows)).max(1)
-    }
-
-    /// About how much a search needs, if its rows have these bytes, and those to teach with the others.
-    pub(crate) fn estimate(&self, (rows, lessons): (u64, Option<u64>), judged: usize) -> u64 {
-        let run = |most: u64, times: u64| {
-            let rows =
-                (fitting(RUN, times * self.live) as u64).clamp(1, if self.is_batched { most } else { 1 });
-            rows * times * self.live + WEIGHTS * self.file
-        };
-        let largest = self.loaded(self.file, self.measured().last().copied().unwrap_or(1));
-        // Several candidates take turns if they fit.
-        let turns = self.loaded(self.file, 1) + largest;
-        let turns = turns.max((self.loaded(self.file, 1) + 20 * largest).min(TURNS));
-        let runs = [run(8, ARENA), run(3, UNFUSED), run(4, COMPARED)].into_iter().fold(turns, u64::max);
-        // The file itself and its constants.
-        let own = REST + rows + 2 * self.file + 4 * judged as u64 * self.answers + runs;
-        // Each row to teach with is copied.
-        own.max(lessons.map_or(0, |lessons| rows + REST + 2 * lessons + TRAINED * self.file + STEP))
     }
 
     /// A model's memory after runs of so many rows.
@@ -199,9 +174,5 @@ mod tests {
         assert_eq!((huge.measured(), huge.judged(2_000)), (&MEASURED_ROWS[..1], MEASURED_ROWS[3]));
         let alone = Need { is_batched: false, ..large };
         assert_eq!(alone.measured(), MEASURED_ROWS, "each row runs alone");
-        // 260 rows of 9 s of sound.
-        let sound = Need { values: 900 << 20, ..need(111 << 20, 12) };
-        let bytes = sound.estimate((260 * 144_160 * 4, None), 2_000);
-        assert!((1 << 30..2_000_000_000).contains(&bytes), "{bytes}");
     }
 }

@@ -21,7 +21,7 @@ use parm_parity_models::onnx::{DataType, Defect, Kind, Model, Tensor, Value};
 
 pub(crate) use raise::{PER_CHANNEL, raise};
 pub use survey::Work;
-pub(crate) use survey::{Look, Size, Survey, inner_values, multiplications, name, work};
+pub(crate) use survey::{Look, Size, Survey, inner_values, name, work};
 
 use crate::Error;
 

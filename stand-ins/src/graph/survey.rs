@@ -194,7 +194,8 @@ pub(crate) fn work(draft: &Draft, survey: &Survey) -> Vec<Work> {
     let Some(look) = survey.looks().first() else { return Vec::new() };
     let mut kinds: BTreeMap<String, f64> = BTreeMap::new();
     for node in &draft.nodes {
-        let Some(count) = multiplications(node, look) else { return Vec::new() };
+        let count = ops::multiplications(node, |name| look.get(name).map(Vec::as_slice));
+        let Some(count) = count else { return Vec::new() };
         *kinds.entry(name(draft, node)).or_default() += count;
     }
     let total = kinds.values().sum::<f64>().max(1.0);
@@ -203,11 +204,6 @@ pub(crate) fn work(draft: &Draft, survey: &Survey) -> Vec<Work> {
     all.sort_by(|a, b| b.share.total_cmp(&a.share));
     all.truncate(MOST);
     all
-}
-
-/// The multiplications of a node; `None` if sizes are unknown.
-pub(crate) fn multiplications(node: &NodeProto, look: &Look) -> Option<f64> {
-    ops::multiplications(node, |name| look.get(name).map(Vec::as_slice))
 }
 
 /// The name of an operator in sentences: grouped convolutions and products of two values have names of their own.

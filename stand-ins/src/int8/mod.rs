@@ -20,12 +20,10 @@
 //! values that set rare rows apart (2.6 points on magika); ranges with the smallest squared error per value, which
 //! treat the range of maxima as noise; ranges per channel of values, for which engines have no kernels.
 
-mod correct;
 mod points;
 mod ranges;
 mod write;
 
-pub(crate) use correct::correct;
-pub(crate) use points::{Part, kinds, parts};
+pub(crate) use points::kinds;
 pub(crate) use ranges::{Cuts, Ranges, gather, measured};
 pub(crate) use write::{Steps, quantise};

@@ -1,4 +1,4 @@
-//! The layers of a graph that can be in 8 bits, the work of each, and the values that become 8-bit numbers.
+//! The layers of a graph that can be in 8 bits, and the values that become 8-bit numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{Kind, Layer as Weighted, LayerOp};
 
-use crate::graph::{Links, Survey, multiplications};
+use crate::graph::Links;
 
 /// A layer that is to compute in 8 bits.
 #[derive(Clone, Debug)]
@@ -84,7 +84,7 @@ fn maxima<'a>(draft: &'a Draft, links: &Links, value: &'a str) -> &'a str {
 }
 
 /// The nodes from a value to its global maximum if nothing else reads it. Empty without such a maximum.
-pub(super) fn to_maxima(draft: &Draft, links: &Links, value: &str) -> Vec<usize> {
+fn to_maxima(draft: &Draft, links: &Links, value: &str) -> Vec<usize> {
     let (mut at, mut nodes) = (value, Vec::new());
     // On the way, values may only be moved.
     while let Some((place, node)) = links.only_reader(at).map(|place| (place, &draft.nodes[place])) {
@@ -101,14 +101,6 @@ pub(super) fn to_maxima(draft: &Draft, links: &Links, value: &str) -> Vec<usize>
     Vec::new()
 }
 
-/// Layers that are in 8 bits together, or not at all.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Part {
-    /// Their outputs, which serve as names.
-    pub(crate) layers: BTreeSet<String>,
-    pub(crate) work: f64,
-}
-
 /// The convolutions, and the products with matrices, by their outputs.
 pub(crate) fn kinds(draft: &Draft) -> [BTreeSet<String>; 2] {
     let layers = Points::of(draft, &Links::of(draft)).layers;
@@ -116,16 +108,4 @@ pub(crate) fn kinds(draft: &Draft) -> [BTreeSet<String>; 2] {
     [convolutions, products].map(|layers| {
         layers.iter().filter_map(|layer| draft.nodes[layer.at].only_output().map(str::to_owned)).collect()
     })
-}
-
-/// Each layer that can be in 8 bits, in graph order. Empty if sizes are unknown.
-pub(crate) fn parts(draft: &Draft, survey: &Survey) -> Vec<Part> {
-    let Some(look) = survey.looks().first() else { return Vec::new() };
-    let layers = Points::of(draft, &Links::of(draft)).layers.into_iter();
-    let part = |at: usize| {
-        let node = &draft.nodes[at];
-        let made = node.only_output()?.to_owned();
-        Some(Part { layers: BTreeSet::from([made]), work: multiplications(node, look)? })
-    };
-    layers.filter_map(|layer| part(layer.at)).collect()
 }

@@ -230,8 +230,7 @@ mod tests {
     use parm_protocol::Tensor;
 
     use super::*;
-    use crate::int8::correct;
-    use crate::testing::{Alone, Stage};
+    use crate::testing::Stage;
 
     /// Stops after this many questions.
     struct Patience(Cell<usize>);
@@ -247,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn interrupt_ends_runs_that_gather_ranges_and_errors() {
+    fn interrupt_ends_runs_that_gather_ranges() {
         let mut builder = Builder::new("network", 3);
         let x = builder.input(Value::batch_of_f32("x", &[4]));
         let inner = builder.dense("inner", &x, Dense { inputs: 4, outputs: 8 }).unwrap();
@@ -263,14 +262,7 @@ mod tests {
         for asked in [0, 3, 5] {
             assert_eq!(stopped(asked), Error::Stopped, "{asked}");
         }
-        let ranges = gather(&stage.workshop, &draft, &rows, &Patience(Cell::new(6))).unwrap();
-        let cuts = Cuts::of(0.0);
-        let corrected = |progress: &dyn Progress| {
-            let how = (&ranges, &cuts);
-            correct(&stage.workshop, &draft, (&rows, progress), how).map(|_| ())
-        };
-        assert_eq!(corrected(&Patience(Cell::new(2))), Err(Error::Stopped));
-        assert_eq!(corrected(&Alone), Ok(()));
+        assert!(gather(&stage.workshop, &draft, &rows, &Patience(Cell::new(6))).is_ok());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::exact::{quicken, rewrite};
 use crate::graph::{Links, Survey};
 use crate::int8::Steps;
 use crate::layers::{Shortcuts, repeats};
-use crate::measure::{judge, mean_distance};
+use crate::measure::mean_distance;
 use crate::prune::{Depth, Pruning};
 use crate::rows::Rows;
 use crate::workshop::{Progress, Stored, Workshop};
@@ -43,8 +43,6 @@ pub(super) struct Made {
     pub(super) distance: f64,
     /// The same for the plain numbers.
     pub(super) apart: f64,
-    /// The share of calibration rows on which it agrees with the deployed model.
-    pub(super) alike: f64,
 }
 
 /// The candidates that are made, and those that could not be made, with the reason.
@@ -133,7 +131,7 @@ impl<'a> Bench<'a> {
             let model = Model::from_bytes(file.clone(), &Limits::default())?;
             let own = Signature::from(&model.inspect());
             if let Some(problem) = misfit(&deployed, &own, name) {
-                all.refuse(name, problem.to_string());
+                all.refuse(name, problem);
             } else if let Some(side) = misplaced(&deployed, &own) {
                 let reason = format!(
                     "its {side} are in another order than the deployed model's: export it with the same order"
@@ -227,8 +225,6 @@ impl<'a> Bench<'a> {
         let answers = answers(&mut runner, &self.rows, self.progress)?;
         let distance = mean_distance(&self.said, &answers, &self.meanings);
         let apart = mean_distance(&self.said, &answers, &[]);
-        let same = judge(&self.said, &answers, &self.meanings);
-        let alike = same.iter().filter(|same| **same).count() as f64 / same.len().max(1) as f64;
-        Ok(Made { name: name.into(), how, model, float: None, distance, apart, alike })
+        Ok(Made { name: name.into(), how, model, float: None, distance, apart })
     }
 }

@@ -1,4 +1,4 @@
-//! Limits of a search: its memory and its duration, estimated beforehand, and the time limit for the making of candidates.
+//! Limits of a search: its memory, its duration, estimated beforehand, and the time limit for the making of candidates.
 
 use std::time::{Duration, Instant};
 
@@ -10,19 +10,19 @@ use super::frontier::Interruption;
 use super::{Parts, Wish};
 use crate::Error;
 use crate::graph::Survey;
-use crate::memory::{self, Need};
+use crate::memory::Need;
 use crate::rows::Rows;
 use crate::workshop::{Progress, Workshop};
 
 /// If an engine cannot tell the sizes of values, they are taken for so many times the input.
 const INPUTS: u64 = 64;
 
-/// The memory that a search needs, by a run of one row; the workshop's runs are bounded by it. Reports the estimate, and
-/// the measurements that are left out to stay near it. `lessons` are the bytes of the rows to teach with.
+/// The memory that a search needs, by a run of one row; the workshop's runs are bounded by it. Reports the measurements
+/// that are left out for lack of memory.
 pub(super) fn need(
     workshop: &Workshop,
     (model, draft): (&Model, &Draft),
-    (rows, lessons): (&Rows, Option<u64>),
+    rows: &Rows,
     (wish, progress): (&Wish, &dyn Progress),
 ) -> Result<Need, Error> {
     let (file, inner) = (model.bytes().len() as u64, INPUTS * rows.bytes());
@@ -30,8 +30,6 @@ pub(super) fn need(
     let need = Need { file, ..Survey::need(workshop, draft, &rows.first(1)?).unwrap_or(unknown) };
     workshop.bound(need.live);
     let (judged, wanted) = (need.judged(wish.judged), wish.judged.min(rows.len()));
-    let bytes = need.estimate((rows.len() as u64 * rows.bytes(), lessons), judged.min(wanted));
-    progress.tell(&format!("this needs about {} of memory", memory::in_words(bytes)));
     if judged < wanted {
         progress.tell(&format!(
             "at most {judged} rows judge instead of {wanted}, as the answers of more do not fit the memory"

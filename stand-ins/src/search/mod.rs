@@ -107,9 +107,7 @@ pub fn make(
     let (rows, labels) = (&given.select(&places)?, wish.labels.as_ref().map(|labels| at(labels, &places)));
     progress.doing("running the deployed model");
     let draft = settle(workshop, Draft::new(model)?, rows)?;
-    let lessons = school.map(|school| school.rows().unwrap_or(rows));
-    let lessons = lessons.map(|lessons| lessons.len() as u64 * lessons.bytes());
-    let need = need(workshop, (model, &draft), (rows, lessons), (wish, progress))?;
+    let need = need(workshop, (model, &draft), rows, (wish, progress))?;
     let wish = &Wish { judged: need.judged(wish.judged), ..wish.clone() };
     let parts = Parts::draw(rows.len(), wish);
     let (calibration, judged) = (rows.select(&parts.calibration)?, rows.select(&parts.judged)?);

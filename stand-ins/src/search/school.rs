@@ -159,7 +159,6 @@ mod tests {
             float: Some(draft),
             distance: 0.1,
             apart: 0.1,
-            alike: 0.9,
         }];
         let lessons =
             Lessons { rows: &rows, said: &said, meaning: Meaning::Values, together: 64, progress: &Alone };

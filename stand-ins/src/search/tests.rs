@@ -2,12 +2,12 @@
 //! (`stand-ins/fixtures/make.py`); and with the defects that users' rows have.
 
 use parm_parity_models::bundle::{Calibration, Meaning};
-use parm_parity_models::onnx::{Builder, Conv, Dense, Limits, Value};
+use parm_parity_models::onnx::{Builder, Conv, Dense, Limits, Value, ops};
 use parm_protocol::DataType;
 
 use super::*;
 use crate::exact::rewrite;
-use crate::graph::{Links, multiplications, raise};
+use crate::graph::{Links, raise};
 use crate::int8::{Cuts, gather, quantise};
 use crate::layers::{Shortcuts, repeats};
 use crate::measure::{Meant, Source, Sureness};
@@ -335,7 +335,8 @@ fn smaller(name: &str) -> (Vec<String>, Vec<f64>) {
     let ranges = gather(workshop, &raised, &rows, &Alone).unwrap();
     drafts.push(quantise(&raised, &ranges, &Cuts::of(1e-4)).unwrap().unwrap());
     let total = |draft: &Draft, survey: &Survey| -> f64 {
-        draft.nodes.iter().filter_map(|node| multiplications(node, &survey.looks()[0])).sum()
+        let sizes = |name: &str| survey.looks()[0].get(name).map(Vec::as_slice);
+        draft.nodes.iter().filter_map(|node| ops::multiplications(node, sizes)).sum()
     };
     let whole = total(&base, &survey);
     let mut left = Vec::new();
