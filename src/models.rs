@@ -138,8 +138,8 @@ fn bundles(reports: &[bundle::Report]) -> String {
         codes.max().unwrap_or(0).max("CODE".len()),
     );
     let mut text = format!("{:model$}  {:code$}  {:12}  MODELS", "MODEL", "CODE", "STATE");
-    let state = |problems: &[bundle::Problem]| if problems.is_empty() { "ok" } else { "does not fit" };
-    let mut line = |columns: [&str; 4], problems: &[bundle::Problem]| {
+    let state = |problems: &[String]| if problems.is_empty() { "ok" } else { "does not fit" };
+    let mut line = |columns: [&str; 4], problems: &[String]| {
         let [name, kind, state, models] = columns;
         text.push_str(format!("\n{name:model$}  {kind:code$}  {state:12}  {models}").trim_end());
         problems.iter().for_each(|problem| text.push_str(&format!("\n  {problem}")));

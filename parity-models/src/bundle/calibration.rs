@@ -16,7 +16,7 @@ use parm_protocol::{DataType, Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::curve::{self, Curve, along};
-use super::{Meaning, Problem, best};
+use super::{Meaning, best};
 
 /// The smallest probability whose logarithm is used; the outputs of a decoder may be slightly negative.
 const UNLIKELY: f32 = 1e-30;
@@ -68,13 +68,17 @@ impl Calibration {
         Self { threshold: threshold(sure, available).clamp(0.0, 1.0), ..fitted }
     }
 
-    pub(super) fn check(&self) -> Option<Problem> {
+    pub(super) fn check(&self) -> Option<String> {
         let Self { temperature, threshold, curve } = *self;
         let is_share = |value: &f32| (0.0..=1.0).contains(value);
         if !(temperature > 0.0 && temperature.is_finite() && is_share(&threshold)) {
-            return Some(Problem::Calibration { temperature, threshold });
+            return Some(format!(
+                "invalid calibration, temperature {temperature} and threshold {threshold}: give one above 0 and one in 0..=1"
+            ));
         }
-        curve.is_some_and(|curve| !curve::is_sound(&curve)).then_some(Problem::Curve)
+        let problem =
+            "invalid curve of the calibration: pairs must rise and be in 0..=1: omit it, or calibrate again";
+        curve.is_some_and(|curve| !curve::is_sound(&curve)).then(|| problem.into())
     }
 
     /// The confidence of an answer: that of its least confident position in any of the outputs. `None` without scores of
@@ -391,7 +395,7 @@ mod tests {
         };
         assert_eq!(curve([0.6, 0.7]), None);
         for wrong in [[0.4, 0.7], [0.6, 0.4], [0.6, 1.1], [0.6, f32::NAN]] {
-            assert_eq!(curve(wrong), Some(Problem::Curve), "{wrong:?}");
+            assert!(curve(wrong).is_some_and(|said| said.starts_with("invalid curve")), "{wrong:?}");
         }
     }
 

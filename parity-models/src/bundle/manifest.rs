@@ -10,7 +10,7 @@ use parm_protocol::DataType;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::verify::row_size;
-use super::{Calibration, Meaning, Problem};
+use super::{Calibration, Meaning};
 use crate::Error;
 use crate::onnx::{Defect, read};
 use crate::repository::{check_name, digest};
@@ -98,28 +98,33 @@ impl Manifest {
         candidates.max_by(|a, b| degraded(a).total_cmp(&degraded(b)))
     }
 
-    /// Checks the deployed model's numbers, without opening any file.
-    pub fn check(&self) -> Vec<Problem> {
+    /// Checks the deployed model's numbers, without opening any file. Each problem is a sentence with the remedy.
+    pub fn check(&self) -> Vec<String> {
         let mut problems = Vec::new();
         for input in &self.deployed.inputs {
-            if let Some(range) = input.range
-                && !(range.low.is_finite() && range.high.is_finite() && range.low < range.high)
+            if let Some(Range { low, high }) = input.range
+                && !(low.is_finite() && high.is_finite() && low < high)
             {
-                let (input, low, high) = (input.name.clone(), range.low, range.high);
-                problems.push(Problem::Range { input, low, high });
+                let name = &input.name;
+                problems.push(format!(
+                    "invalid range of input '{name}', {low} to {high}: give the smallest and the largest value"
+                ));
             }
         }
         let inputs = self.deployed.inputs.iter().map(|input| (&input.name, &input.shape));
         let outputs = self.deployed.outputs.iter().map(|output| (&output.name, &output.shape));
         let odd = inputs.chain(outputs).filter(|(_, shape)| shape.iter().any(|size| *size < -1));
-        let odd = odd.map(|(tensor, shape)| Problem::Shape { tensor: tensor.clone(), shape: shape.clone() });
-        problems.extend(odd);
+        problems.extend(odd.map(|(tensor, shape)| {
+            format!("tensor '{tensor}' has shape {shape:?}: give -1 for sizes that vary, and none below")
+        }));
         for output in &self.deployed.outputs {
             if let (Some(answer), Some(wanted)) = (&output.default_answer, row_size(&output.shape))
                 && answer.len() != wanted
             {
-                let (output, actual) = (output.name.clone(), answer.len());
-                problems.push(Problem::DefaultAnswer { output, wanted, actual });
+                let (output, actual) = (&output.name, answer.len());
+                problems.push(format!(
+                    "the default answer of output '{output}' has {actual} values, expected {wanted} as in a prediction"
+                ));
             }
         }
         problems
@@ -278,15 +283,18 @@ impl Parity {
     }
 
     /// Checks its numbers, without opening any file.
-    pub fn check(&self) -> Vec<Problem> {
+    pub fn check(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let (wanted, named) = (self.models_wanted(), self.models.len());
         if wanted != named {
-            let code = self.code.kind.to_string();
-            problems.push(Problem::Models { code, wanted, named });
+            problems.push(format!(
+                "code {} needs {wanted} parity models, the manifest names {named}: correct [[parity.models]]",
+                self.code.kind
+            ));
         }
         if self.code.kind.runs_nets() != self.learned.is_some() {
-            problems.push(Problem::Learned);
+            let problem = "a learned code needs an encoder and a decoder, other codes must have none: check [parity.learned]";
+            problems.push(problem.into());
         }
         problems.extend(self.calibration.and_then(|calibration| calibration.check()));
         let fractions = self.accuracy.iter().flat_map(|accuracy| {
@@ -295,10 +303,14 @@ impl Parity {
             let measured = [("available", accuracy.available), ("degraded", accuracy.degraded)];
             measured.into_iter().chain(overall)
         });
-        let outside = fractions.filter(|(_, value)| !(0.0..=1.0).contains(value));
-        problems.extend(outside.map(|(what, value)| Problem::Fraction { what: what.into(), value }));
+        problems.extend(fractions.filter_map(|(what, value)| not_a_fraction(what, value)));
         problems
     }
+}
+
+fn not_a_fraction(what: &str, value: f64) -> Option<String> {
+    let problem = || format!("invalid fraction, {what} is {value}: give a number from 0 to 1");
+    (!(0.0..=1.0).contains(&value)).then(problem)
 }
 
 /// The training of a parity: enough to repeat it.
@@ -428,12 +440,10 @@ impl StandIn {
     }
 
     /// Checks its numbers.
-    pub fn check(&self) -> Vec<Problem> {
-        let fraction = |what: &str, value: f64| {
-            let what = format!("{what} of stand-in '{}'", self.model.name);
-            (!(0.0..=1.0).contains(&value)).then_some(Problem::Fraction { what, value })
-        };
-        let mut problems: Vec<Problem> =
+    pub fn check(&self) -> Vec<String> {
+        let name = &self.model.name;
+        let fraction = |what: &str, value| not_a_fraction(&format!("{what} of stand-in '{name}'"), value);
+        let mut problems: Vec<String> =
             self.agreement.iter().filter_map(|value| fraction("the agreement", *value)).collect();
         if let Some(accuracy) = &self.accuracy {
             problems.extend(fraction("the accuracy", accuracy.stand_in));
@@ -441,12 +451,12 @@ impl StandIn {
         }
         problems.extend(self.calibration.and_then(|calibration| calibration.check()));
         let bad = |cost: &&MeasuredCost| !cost.rows.iter().all(|share| share.is_finite() && *share > 0.0);
-        problems.extend(
-            self.costs
-                .iter()
-                .filter(bad)
-                .map(|cost| Problem::Cost { model: self.model.name.clone(), engine: cost.engine.clone() }),
-        );
+        problems.extend(self.costs.iter().filter(bad).map(|cost| {
+            let engine = &cost.engine;
+            format!(
+                "invalid cost of stand-in '{name}' on engine {engine}: give numbers above 0 for 1, 2, 4 and 8 rows"
+            )
+        }));
         problems
     }
 }

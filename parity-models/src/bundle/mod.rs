@@ -17,4 +17,4 @@ pub use manifest::{
     Preprocessing, Range, Scores, StandIn, StandInAccuracy, Start, Training, put_model,
 };
 pub use meaning::{Meaning, TOLERANCE, best, cosine, distance};
-pub use verify::{ParityReport, Problem, Report, Signature, StandInReport, fits, misfit, misplaced, verify};
+pub use verify::{ParityReport, Report, Signature, StandInReport, fits, misfit, misplaced, verify};

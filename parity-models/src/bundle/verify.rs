@@ -1,6 +1,6 @@
 //! Checks the files of a bundle against its manifest: what a model reads and answers, and the problems found.
-
-use std::fmt;
+//!
+//! A problem is a sentence with the remedy, because nothing but people acts on it.
 
 use parm_encoder::{Code, Element, Input as CodedInput};
 use parm_protocol::{DataType, ModelMetadata, TensorMetadata};
@@ -8,66 +8,8 @@ use serde::Serialize;
 
 use super::{Deployed, Manifest, ModelFile, Parity, StandIn};
 use crate::Error;
-use crate::onnx::{Finding, Inspection, Limits, Model, Value};
+use crate::onnx::{Inspection, Limits, Model, Value};
 use crate::repository::{Format, Repository, Version};
-
-/// A mismatch between a bundle and its files. Messages contain the remedy.
-#[derive(Clone, Debug, PartialEq, Serialize, thiserror::Error)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-#[allow(missing_docs)] // the messages explain the fields
-pub enum Problem {
-    #[error("{message}: put the model into the repository or train it again")]
-    Missing { message: String },
-    #[error("model '{model}' has no version {version}: available are {available:?}")]
-    MissingVersion { model: String, version: u64, available: Vec<u64> },
-    #[error(
-        "model '{model}' version {version} is not the bundled file (sha256 {actual}, the manifest has {expected}): \
-         restore the file or train the parity models for it"
-    )]
-    Digest { model: String, version: u64, expected: String, actual: String },
-    #[error("cannot read model '{model}': {message}")]
-    Unreadable { model: String, message: String },
-    #[error("invalid model '{model}': {finding}")]
-    Unsound { model: String, finding: Finding },
-    #[error("unusable code: {message}")]
-    Code { message: String },
-    #[error(
-        "code {code} needs {wanted} parity models, the manifest names {named}: correct [[parity.models]]"
-    )]
-    Models { code: String, wanted: usize, named: usize },
-    #[error(
-        "a learned code needs an encoder and a decoder, other codes must have none: check [parity.learned]"
-    )]
-    Learned,
-    #[error("model '{model}' has no {side} '{tensor}': it has {available:?}")]
-    NoTensor { model: String, side: &'static str, tensor: String, available: Vec<String> },
-    #[error("{side} '{tensor}' of model '{model}' is {actual}, expected {wanted}")]
-    Tensor { model: String, side: &'static str, tensor: String, wanted: String, actual: String },
-    #[error(
-        "model '{model}' has an additional {side} '{tensor}': a stand-in needs the inputs and outputs of the deployed model"
-    )]
-    Extra { model: String, side: &'static str, tensor: String },
-    #[error(
-        "invalid cost of stand-in '{model}' on engine {engine}: give numbers above 0 for 1, 2, 4 and 8 rows"
-    )]
-    Cost { model: String, engine: String },
-    #[error("invalid range of input '{input}', {low} to {high}: give the smallest and the largest value")]
-    Range { input: String, low: f32, high: f32 },
-    #[error("tensor '{tensor}' has shape {shape:?}: give -1 for sizes that vary, and none below")]
-    Shape { tensor: String, shape: Vec<i64> },
-    #[error(
-        "the default answer of output '{output}' has {actual} values, expected {wanted} as in a prediction"
-    )]
-    DefaultAnswer { output: String, wanted: usize, actual: usize },
-    #[error(
-        "invalid calibration, temperature {temperature} and threshold {threshold}: give one above 0 and one in 0..=1"
-    )]
-    Calibration { temperature: f32, threshold: f32 },
-    #[error("invalid curve of the calibration: pairs must rise and be in 0..=1: omit it, or calibrate again")]
-    Curve,
-    #[error("invalid fraction, {what} is {value}: give a number from 0 to 1")]
-    Fraction { what: String, value: f64 },
-}
 
 /// Inputs and outputs of a model, in the protocol's form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -129,7 +71,7 @@ pub struct Report {
     /// The deployed model's name.
     pub model: String,
     /// Problems of the deployed model or the manifest; any of them makes all parities unusable.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<String>,
     /// The parities, in the manifest's order.
     pub parities: Vec<ParityReport>,
     /// The stand-ins, in the manifest's order.
@@ -145,7 +87,7 @@ pub struct ParityReport {
     /// Names of its models.
     pub models: Vec<String>,
     /// The problems found.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<String>,
 }
 
 /// The result for a stand-in of a bundle.
@@ -158,7 +100,7 @@ pub struct StandInReport {
     /// Its measured agreement with the deployed model.
     pub agreement: Option<f64>,
     /// The problems found.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<String>,
 }
 
 impl Report {
@@ -203,12 +145,12 @@ pub fn verify(repository: &Repository, name: &str) -> Result<Report, Error> {
 
 /// Checks that a parity model's tensors are those that its code makes of the deployed model's. Works on the metadata of
 /// workers as well as on files.
-pub fn fits(code: &dyn Code, deployed: &Signature, parity: &Signature, name: &str) -> Vec<Problem> {
+pub fn fits(code: &dyn Code, deployed: &Signature, parity: &Signature, name: &str) -> Vec<String> {
     let mut problems = Vec::new();
     for input in &deployed.inputs {
         problems.extend(match coded(code, input) {
             Ok(wanted) => hold((name, "input", &parity.inputs), &wanted, agree),
-            Err(problem) => Some(problem),
+            Err(message) => Some(unusable(&format!("input '{}': {message}", input.name))),
         });
     }
     let scale = code.output_scale() as i64;
@@ -227,13 +169,13 @@ pub fn fits(code: &dyn Code, deployed: &Signature, parity: &Signature, name: &st
     problems
 }
 
-fn of_parity(repository: &Repository, parity: &Parity, deployed: &Signature) -> Vec<Problem> {
+fn of_parity(repository: &Repository, parity: &Parity, deployed: &Signature) -> Vec<String> {
     let mut problems = parity.check();
     let code = match parity.code.build() {
         Ok(code) => Some(code),
         Err(parm_encoder::Error::NeedsNets) => None,
         Err(error) => {
-            problems.push(Problem::Code { message: error.to_string() });
+            problems.push(unusable(&error.to_string()));
             None
         }
     };
@@ -250,7 +192,7 @@ fn of_parity(repository: &Repository, parity: &Parity, deployed: &Signature) -> 
     problems
 }
 
-fn of_stand_in(repository: &Repository, stand_in: &StandIn, deployed: &Signature) -> Vec<Problem> {
+fn of_stand_in(repository: &Repository, stand_in: &StandIn, deployed: &Signature) -> Vec<String> {
     let mut problems = stand_in.check();
     match tensors(repository, &stand_in.model) {
         Ok(tensors) => problems.extend(tensors.and_then(|own| misfit(deployed, &own, &stand_in.model.name))),
@@ -260,7 +202,7 @@ fn of_stand_in(repository: &Repository, stand_in: &StandIn, deployed: &Signature
 }
 
 /// The tensors of a file; `None` for a text model, which is served with texts instead.
-fn tensors(repository: &Repository, file: &ModelFile) -> Result<Option<Signature>, Vec<Problem>> {
+fn tensors(repository: &Repository, file: &ModelFile) -> Result<Option<Signature>, Vec<String>> {
     let report = open(repository, file)?;
     let model = repository.model(&file.name).ok();
     let version = model.as_ref().and_then(|model| model.versions.get(&file.version));
@@ -268,19 +210,22 @@ fn tensors(repository: &Repository, file: &ModelFile) -> Result<Option<Signature
 }
 
 /// Opens a model of the repository and checks its version, digest and format.
-fn open(repository: &Repository, file: &ModelFile) -> Result<Inspection, Vec<Problem>> {
+fn open(repository: &Repository, file: &ModelFile) -> Result<Inspection, Vec<String>> {
     let (name, version) = (&file.name, file.version);
-    let unreadable = |message: String| vec![Problem::Unreadable { model: name.clone(), message }];
-    let model =
-        repository.model(name).map_err(|error| vec![Problem::Missing { message: error.to_string() }])?;
+    let missing = |error| vec![format!("{error}: put the model into the repository or train it again")];
+    let model = repository.model(name).map_err(missing)?;
     let Some(found) = model.versions.get(&version) else {
-        let available = model.versions.keys().copied().collect();
-        return Err(vec![Problem::MissingVersion { model: name.clone(), version, available }]);
+        let available: Vec<&u64> = model.versions.keys().collect();
+        return Err(vec![format!("model '{name}' has no version {version}: available are {available:?}")]);
     };
+    let unreadable = |message: String| vec![format!("cannot read model '{name}': {message}")];
     let actual = found.digest().map_err(|error| unreadable(error.to_string()))?;
     if !actual.eq_ignore_ascii_case(&file.sha256) {
-        let (model, expected) = (name.clone(), file.sha256.clone());
-        return Err(vec![Problem::Digest { model, version, expected, actual }]);
+        return Err(vec![format!(
+            "model '{name}' version {version} is not the bundled file (sha256 {actual}, the manifest has {}): restore the file \
+             or train the parity models for it",
+            file.sha256
+        )]);
     }
     if found.format != Format::Onnx {
         return Err(unreadable("the models of a bundle must be ONNX files".into()));
@@ -288,12 +233,8 @@ fn open(repository: &Repository, file: &ModelFile) -> Result<Inspection, Vec<Pro
     let model =
         Model::open(&found.path, &Limits::default()).map_err(|error| unreadable(error.to_string()))?;
     let report = model.inspect();
-    let fatal: Vec<Problem> = report
-        .findings
-        .iter()
-        .filter(|finding| finding.is_fatal())
-        .map(|finding| Problem::Unsound { model: name.clone(), finding: finding.clone() })
-        .collect();
+    let fatal = report.findings.iter().filter(|finding| finding.is_fatal());
+    let fatal: Vec<String> = fatal.map(|finding| format!("invalid model '{name}': {finding}")).collect();
     if fatal.is_empty() { Ok(report) } else { Err(fatal) }
 }
 
@@ -302,7 +243,7 @@ fn lacking<'a>(
     model: &'a str,
     wanted: &'a Signature,
     own: &'a Signature,
-) -> impl Iterator<Item = Problem> + 'a {
+) -> impl Iterator<Item = String> + 'a {
     let inputs =
         wanted.inputs.iter().filter_map(move |wanted| hold((model, "input", &own.inputs), wanted, agree));
     let outputs = wanted.outputs.iter();
@@ -314,56 +255,40 @@ fn hold(
     (model, side, tensors): (&str, &'static str, &[TensorMetadata]),
     wanted: &TensorMetadata,
     holds: impl Fn(&TensorMetadata, &TensorMetadata) -> bool,
-) -> Option<Problem> {
-    let (model, tensor) = (model.to_owned(), wanted.name.clone());
-    let Some(actual) = tensors.iter().find(|actual| actual.name == tensor) else {
-        let available = tensors.iter().map(|tensor| tensor.name.clone()).collect();
-        return Some(Problem::NoTensor { model, side, tensor, available });
+) -> Option<String> {
+    let tensor = &wanted.name;
+    let Some(actual) = tensors.iter().find(|actual| actual.name == *tensor) else {
+        let available: Vec<&String> = tensors.iter().map(|tensor| &tensor.name).collect();
+        return Some(format!("model '{model}' has no {side} '{tensor}': it has {available:?}"));
     };
     let show = |tensor: &TensorMetadata| format!("{}{:?}", tensor.datatype, tensor.shape);
-    let (holds, wanted, actual) = (holds(wanted, actual), show(wanted), show(actual));
-    (!holds).then_some(Problem::Tensor { model, side, tensor, wanted, actual })
+    let differs = || {
+        let (wanted, actual) = (show(wanted), show(actual));
+        format!("{side} '{tensor}' of model '{model}' is {actual}, expected {wanted}")
+    };
+    (!holds(wanted, actual)).then(differs)
+}
+
+fn unusable(message: &str) -> String {
+    format!("unusable code: {message}")
 }
 
 /// The parity's input for an input of the deployed model.
-fn coded(code: &dyn Code, input: &TensorMetadata) -> Result<TensorMetadata, Problem> {
-    let refused = |message: String| Problem::Code { message: format!("input '{}': {message}", input.name) };
+fn coded(code: &dyn Code, input: &TensorMetadata) -> Result<TensorMetadata, String> {
     let datatype: DataType =
-        input.datatype.parse().map_err(|error: parm_protocol::Error| refused(error.to_string()))?;
+        input.datatype.parse().map_err(|error: parm_protocol::Error| error.to_string())?;
     let element = match datatype {
         DataType::Fp32 => Element::Float32,
-        other => Element::Bytes(other.size().ok_or_else(|| refused("strings cannot be coded".into()))?),
+        other => Element::Bytes(other.size().ok_or("strings cannot be coded")?),
     };
     let [batch, row @ ..] = input.shape.as_slice() else {
-        return Err(refused("it has no batch dimension".into()));
+        return Err("it has no batch dimension".into());
     };
     let dims: Option<Vec<usize>> = row.iter().map(|&dim| usize::try_from(dim).ok()).collect();
-    let dims =
-        dims.ok_or_else(|| refused("its rows vary in size: state the sizes in the manifest".into()))?;
-    let coded =
-        code.parity_dims(CodedInput { dims: &dims, element }).map_err(|error| refused(error.to_string()))?;
+    let dims = dims.ok_or("its rows vary in size: state the sizes in the manifest")?;
+    let coded = code.parity_dims(CodedInput { dims: &dims, element }).map_err(|error| error.to_string())?;
     let shape = std::iter::once(*batch).chain(coded.iter().map(|&dim| dim as i64)).collect();
     Ok(TensorMetadata { shape, ..input.clone() })
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verdict = |problems: &[Problem]| if problems.is_empty() { "ok" } else { "does not fit" };
-        writeln!(f, "{}: {}", self.model, verdict(&self.problems))?;
-        self.problems.iter().try_for_each(|problem| writeln!(f, "  {problem}"))?;
-        for parity in &self.parities {
-            writeln!(f, "  {} [{}]: {}", parity.code, parity.models.join(", "), verdict(&parity.problems))?;
-            parity.problems.iter().try_for_each(|problem| writeln!(f, "    {problem}"))?;
-        }
-        for stand_in in &self.stand_ins {
-            let share = |value: Option<f64>| value.map_or("unknown".into(), |value| format!("{value:.3}"));
-            let (cost, agreement) = (share(stand_in.cost), share(stand_in.agreement));
-            let verdict = verdict(&stand_in.problems);
-            writeln!(f, "  stand-in [{}], cost {cost}, agreement {agreement}: {verdict}", stand_in.model)?;
-            stand_in.problems.iter().try_for_each(|problem| writeln!(f, "    {problem}"))?;
-        }
-        Ok(())
-    }
 }
 
 /// The side on which two files have the same tensors in a different order. Servers match tensors by name; programs that
@@ -380,14 +305,16 @@ pub fn misplaced(deployed: &Signature, stand_in: &Signature) -> Option<&'static 
 
 /// The first difference between the tensors of a stand-in and of the deployed model, if any. Works on the metadata of
 /// workers as well as on files.
-pub fn misfit(deployed: &Signature, stand_in: &Signature, name: &str) -> Option<Problem> {
+pub fn misfit(deployed: &Signature, stand_in: &Signature, name: &str) -> Option<String> {
     let extra = || {
         let sides =
             [("input", &deployed.inputs, &stand_in.inputs), ("output", &deployed.outputs, &stand_in.outputs)];
         sides.into_iter().find_map(|(side, wanted, actual)| {
             let is_extra = |tensor: &&TensorMetadata| !wanted.iter().any(|own| own.name == tensor.name);
-            let tensor = actual.iter().find(is_extra)?.name.clone();
-            Some(Problem::Extra { model: name.into(), side, tensor })
+            let tensor = &actual.iter().find(is_extra)?.name;
+            Some(format!(
+                "model '{name}' has an additional {side} '{tensor}': a stand-in needs the inputs and outputs of the deployed model"
+            ))
         })
     };
     lacking(name, deployed, stand_in).next().or_else(extra)

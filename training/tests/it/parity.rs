@@ -115,7 +115,7 @@ fn bundle_with_several_codes_verifies() {
     }
     let repository = Repository::open(root.path()).expect("a repository");
     let report = verify(&repository, "small").expect("a bundle");
-    assert!(report.is_sound(), "{report}");
+    assert!(report.is_sound(), "{report:?}");
     // The second publication replaced the first entry of the code.
     assert_eq!(report.parities.len(), 2);
 }

@@ -84,7 +84,7 @@ fn published_stand_in_replaces_the_older_and_verifies() {
     }
     let repository = Repository::open(root.path()).expect("a repository");
     let report = verify(&repository, "small").expect("a bundle");
-    assert!(report.is_sound(), "{report}");
+    assert!(report.is_sound(), "{report:?}");
     let manifest = Manifest::read(&root.path().join("small/parm.toml")).expect("a manifest");
     let [stand_in] = &manifest.stand_ins[..] else { panic!("one stand-in: {manifest:?}") };
     assert_eq!((&*stand_in.model.name, stand_in.model.version), ("small-stand-in", 2));

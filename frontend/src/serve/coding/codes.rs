@@ -116,8 +116,7 @@ impl Coder {
             ));
         }
         let deployed = self.deployed.as_ref()?;
-        let problems = fits(&*self.code, deployed, &Signature::from(&served.metadata), &model.name);
-        problems.first().map(ToString::to_string)
+        fits(&*self.code, deployed, &Signature::from(&served.metadata), &model.name).into_iter().next()
     }
 }
 

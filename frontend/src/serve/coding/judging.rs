@@ -108,7 +108,7 @@ impl StandIn {
 
 fn misfit_of(deployed: &ModelMetadata, batched: bool, served: &Description) -> Option<String> {
     if let Some(problem) = misfit(&deployed.into(), &(&served.metadata).into(), &served.model.name) {
-        return Some(problem.to_string());
+        return Some(problem);
     }
     let own = takes_batches(&served.metadata, served.config.as_ref());
     (batched && !own).then(|| {
