@@ -233,7 +233,7 @@ fn open(repository: &Repository, file: &ModelFile) -> Result<Inspection, Vec<Str
     let model =
         Model::open(&found.path, &Limits::default()).map_err(|error| unreadable(error.to_string()))?;
     let report = model.inspect();
-    let fatal = report.findings.iter().filter(|finding| finding.is_fatal());
+    let fatal = report.findings.iter().filter(|finding| finding.is_fatal);
     let fatal: Vec<String> = fatal.map(|finding| format!("invalid model '{name}': {finding}")).collect();
     if fatal.is_empty() { Ok(report) } else { Err(fatal) }
 }

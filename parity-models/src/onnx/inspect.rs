@@ -43,7 +43,7 @@ pub struct Inspection {
 impl Inspection {
     /// Whether engines can be expected to load the file.
     pub fn is_sound(&self) -> bool {
-        !self.findings.iter().any(Finding::is_fatal)
+        !self.findings.iter().any(|finding| finding.is_fatal)
     }
 }
 
@@ -107,7 +107,7 @@ impl fmt::Display for Inspection {
             writeln!(f, "metadata    {key} = {value}")?;
         }
         for finding in &self.findings {
-            writeln!(f, "{}     {finding}", if finding.is_fatal() { "error  " } else { "note   " })?;
+            writeln!(f, "{}     {finding}", if finding.is_fatal { "error  " } else { "note   " })?;
         }
         if self.findings.is_empty() {
             writeln!(f, "checks      passed")?;
@@ -129,43 +129,28 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// A finding of the check. Nodes are named as in [`Node`](super::Node)'s messages.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-#[allow(missing_docs)] // the messages explain the fields
-pub enum Finding {
-    #[error("{node} reads '{value}', which no node produces")]
-    Dangling { node: String, value: String },
-    #[error("no node produces output '{output}'")]
-    DanglingOutput { output: String },
-    #[error("two nodes produce '{value}'")]
-    Duplicate { value: String },
-    #[error("{node} precedes the node that produces its input '{value}'")]
-    OutOfOrder { node: String, value: String },
-    #[error("nodes depend on each other in a cycle: {}", nodes.join(" -> "))]
-    Cycle { nodes: Vec<String> },
-    #[error("cannot read constant '{tensor}': {message}")]
-    Unreadable { tensor: String, message: String },
-    #[error("{node} uses operator set '{domain}', whose version the file does not declare")]
-    NoOpset { domain: String, node: String },
-    #[error("the rank of '{value}' is not declared")]
-    UndeclaredShape { value: String },
-    #[error("initialiser '{tensor}' ({bytes} bytes) is never used")]
-    UnusedInitializer { tensor: String, bytes: u64 },
-    #[error("input '{input}' is never used")]
-    UnusedInput { input: String },
-    #[error("{node} calls a function of the file: some engines require it inlined")]
-    LocalFunction { node: String },
+/// A finding of the check, a sentence. Nodes are named as in [`Node`](super::Node)'s messages.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What was found.
+    pub message: String,
+    /// Whether engines will reject the file; otherwise the finding is only a remark.
+    pub is_fatal: bool,
 }
 
 impl Finding {
-    /// Whether engines will reject the file; otherwise the finding is only a remark.
-    pub fn is_fatal(&self) -> bool {
-        use Finding::*;
-        !matches!(
-            self,
-            UnusedInitializer { .. } | UnusedInput { .. } | UndeclaredShape { .. } | LocalFunction { .. }
-        )
+    fn fatal(message: String) -> Self {
+        Self { message, is_fatal: true }
+    }
+
+    fn remark(message: String) -> Self {
+        Self { message, is_fatal: false }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
     }
 }
 
@@ -177,7 +162,7 @@ fn check(model: &ModelProto, external: &External) -> Vec<Finding> {
     findings.extend(operators(model, graph));
     findings.extend(declarations(graph));
     findings.extend(unused(graph, external));
-    findings.sort_by_key(|finding| !finding.is_fatal());
+    findings.sort_by_key(|finding| !finding.is_fatal);
     findings
 }
 
@@ -188,7 +173,7 @@ fn names(graph: &GraphProto) -> Vec<Finding> {
     for (at, node) in graph.node.iter().enumerate() {
         for name in writes(node) {
             if known_before.contains(name) || *makers.entry(name).or_insert(at) != at {
-                findings.push(Finding::Duplicate { value: name.into() });
+                findings.push(duplicate(name));
             }
         }
     }
@@ -198,30 +183,37 @@ fn names(graph: &GraphProto) -> Vec<Finding> {
     let in_circle: BTreeSet<usize> = circle.iter().copied().collect();
     for (at, node) in graph.node.iter().enumerate() {
         for value in reads(node).into_iter().filter(|name| !known_before.contains(name)) {
-            let (node, value) = (label(at, node), value.to_owned());
-            match makers.get(value.as_str()) {
-                None => findings.push(Finding::Dangling { node, value }),
-                Some(&maker) if maker >= at && !in_circle.contains(&at) => {
-                    findings.push(Finding::OutOfOrder { node, value });
+            let node = label(at, node);
+            match makers.get(value) {
+                None => {
+                    findings.push(Finding::fatal(format!("{node} reads '{value}', which no node produces")));
                 }
+                Some(&maker) if maker >= at && !in_circle.contains(&at) => findings.push(Finding::fatal(
+                    format!("{node} precedes the node that produces its input '{value}'"),
+                )),
                 Some(_) => {}
             }
         }
     }
     if !circle.is_empty() {
-        let nodes = circle.iter().map(|&at| label(at, &graph.node[at])).collect();
-        findings.push(Finding::Cycle { nodes });
+        let nodes: Vec<String> = circle.iter().map(|&at| label(at, &graph.node[at])).collect();
+        let nodes = nodes.join(" -> ");
+        findings.push(Finding::fatal(format!("nodes depend on each other in a cycle: {nodes}")));
     }
     let outputs = graph.output.iter().map(|output| output.name.as_str());
     let missing = outputs.filter(|name| !known_before.contains(name) && !makers.contains_key(name));
-    findings.extend(missing.map(|output| Finding::DanglingOutput { output: output.into() }));
+    findings.extend(missing.map(|output| Finding::fatal(format!("no node produces output '{output}'"))));
     findings
+}
+
+fn duplicate(value: &str) -> Finding {
+    Finding::fatal(format!("two nodes produce '{value}'"))
 }
 
 fn twice<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Finding> {
     let mut seen = BTreeSet::new();
     let again = names.filter(|name| !seen.insert(*name)).collect::<BTreeSet<_>>();
-    again.into_iter().map(|value| Finding::Duplicate { value: value.into() }).collect()
+    again.into_iter().map(duplicate).collect()
 }
 
 fn constants(graph: &GraphProto, external: &External) -> Vec<Finding> {
@@ -229,7 +221,7 @@ fn constants(graph: &GraphProto, external: &External) -> Vec<Finding> {
         graph.node.iter().flat_map(|node| &node.attribute).filter_map(|attribute| attribute.t.as_ref());
     let unreadable = |tensor| {
         let error = Tensor::from_proto(tensor, external).err()?;
-        Some(Finding::Unreadable { tensor: tensor.name.clone(), message: error.to_string() })
+        Some(Finding::fatal(format!("cannot read constant '{}': {error}", tensor.name)))
     };
     graph.initializer.iter().chain(inside).filter_map(unreadable).collect()
 }
@@ -242,12 +234,18 @@ fn operators(model: &ModelProto, graph: &GraphProto) -> Vec<Finding> {
     for (at, node) in graph.node.iter().enumerate() {
         let domain = canonical(&node.domain);
         if !declared.contains(domain) {
-            findings.push(Finding::NoOpset { domain: full(domain).into(), node: label(at, node) });
+            let (node, domain) = (label(at, node), full(domain));
+            findings.push(Finding::fatal(format!(
+                "{node} uses operator set '{domain}', whose version the file does not declare"
+            )));
         }
         let is_call =
             |function: &FunctionName| canonical(&function.domain) == domain && function.name == node.op_type;
         if functions.iter().any(is_call) {
-            findings.push(Finding::LocalFunction { node: label(at, node) });
+            let node = label(at, node);
+            findings.push(Finding::remark(format!(
+                "{node} calls a function of the file: some engines require it inlined"
+            )));
         }
     }
     findings
@@ -256,21 +254,22 @@ fn operators(model: &ModelProto, graph: &GraphProto) -> Vec<Finding> {
 fn declarations(graph: &GraphProto) -> Vec<Finding> {
     let values = graph.input.iter().chain(&graph.output).map(Value::from_proto);
     let undeclared = values.filter(|value| value.shape.is_none());
-    undeclared.map(|value| Finding::UndeclaredShape { value: value.name }).collect()
+    undeclared.map(|value| Finding::remark(format!("the rank of '{}' is not declared", value.name))).collect()
 }
 
 fn unused(graph: &GraphProto, external: &External) -> Vec<Finding> {
     let mut used: BTreeSet<&str> = graph.node.iter().flat_map(reads).collect();
     used.extend(graph.output.iter().map(|output| output.name.as_str()));
     let constants = graph.initializer.iter().filter(|tensor| !used.contains(tensor.name.as_str()));
-    let size = |tensor| Tensor::from_proto(tensor, external).map_or(0, |tensor| tensor.data().len() as u64);
-    let constants = constants
-        .map(|t| Finding::UnusedInitializer { tensor: t.name.clone(), bytes: size(t) })
-        .collect::<Vec<_>>();
-    let inputs = graph.input.iter().filter(|input| !used.contains(input.name.as_str()));
+    let constants = constants.map(|tensor| {
+        let bytes = Tensor::from_proto(tensor, external).map_or(0, |tensor| tensor.data().len());
+        Finding::remark(format!("initialiser '{}' ({bytes} bytes) is never used", tensor.name))
+    });
+    let constants = constants.collect::<Vec<_>>();
     let stored: BTreeSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
-    let inputs = inputs.filter(|input| !stored.contains(input.name.as_str()));
-    let inputs = inputs.map(|input| Finding::UnusedInput { input: input.name.clone() });
+    let inputs = graph.input.iter().map(|input| input.name.as_str());
+    let inputs = inputs.filter(|input| !used.contains(input) && !stored.contains(input));
+    let inputs = inputs.map(|input| Finding::remark(format!("input '{input}' is never used")));
     inputs.chain(constants).collect()
 }
 

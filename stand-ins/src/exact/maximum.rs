@@ -2,36 +2,31 @@
 //!
 //! A function before a maximum is computed for every value, behind it for one. The maximum of `f(x)` is `f(max x)` if f
 //! increases. Common activations (GELU, SiLU, Mish) decrease a little and then increase: there it is so if the largest
-//! value lies on the increasing side, as on all calibration rows. Adding a constant per channel commutes with the maximum.
-//! The engine computes f on a dense grid to find its direction, because exporters write one activation as a dozen nodes,
-//! each in its own way.
+//! value lies on the increasing side. Adding a constant per channel commutes with the maximum. No rule finds the direction
+//! of f, which exporters write as a dozen nodes, each in its own way: if the answers to calibration rows differ, the search
+//! leaves this rewrite out.
 
 use std::collections::BTreeSet;
 
 use parm_parity_models::onnx::ops::axes;
 use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::{Draft, Names};
-use parm_parity_models::onnx::{Defect, Kind, Tensor, Value};
+use parm_parity_models::onnx::{Defect, Kind};
 
 use crate::graph::{Links, Survey};
-use crate::rows::Rows;
-use crate::workshop::Workshop;
 
 /// The first version of the operators whose reductions read axes as an input.
 const AXES_AS_INPUT: i64 = 18;
 /// Maximum nodes of a function: exporters write an activation as a dozen.
 const MOST: usize = 64;
-/// Changes by less than this share of the values are rounding: engines bound the argument of a sigmoid.
-const ROUNDING: f32 = 2e-5;
 
-pub(super) fn postpone(workshop: &Workshop, draft: &mut Draft, survey: &Survey) -> Result<(), Defect> {
+pub(super) fn postpone(draft: &mut Draft, survey: &Survey) -> Result<(), Defect> {
     let pools = draft.nodes.iter().filter(|node| node.is(&["GlobalMaxPool", "ReduceMax"]));
     let pools: Vec<String> = pools.filter_map(|node| node.only_output().map(str::to_owned)).collect();
     for pool in pools {
         // Each rewrite moves nodes, so the index is built anew.
         let links = Links::of(draft);
-        let plan = links.maker(&pool).and_then(|at| Plan::of(draft, &links, survey, at));
-        if let Some(plan) = plan.filter(|plan| plan.function.rises(workshop, draft)) {
+        if let Some(plan) = links.maker(&pool).and_then(|at| Plan::of(draft, &links, survey, at)) {
             plan.carry_out(draft)?;
         }
     }
@@ -150,55 +145,5 @@ impl Function {
             }
         }
         best
-    }
-
-    /// Whether it increases, possibly after it decreased.
-    fn rises(&self, workshop: &Workshop, draft: &Draft) -> bool {
-        self.nodes.is_empty() || self.on_grid(workshop, draft).is_some_and(|values| rises(&values))
-    }
-
-    /// Its values on a grid, dense near zero; `None` if the engine cannot compute them.
-    fn on_grid(&self, workshop: &Workshop, draft: &Draft) -> Option<Vec<f32>> {
-        let near = (-5120..=5120).map(|step| step as f32 / 256.0);
-        let far = |sign: f32| (0..8).map(move |step| sign * 20.0 * 1.5f32.powi(step + 1));
-        let grid: Vec<f32> = far(-1.0).rev().chain(near).chain(far(1.0)).collect();
-        let mut alone = draft.clone();
-        alone.nodes = self.nodes.iter().map(|&at| draft.nodes[at].clone()).collect();
-        let value = |name: &str| Value::batch_of_f32(name, &[1]).to_proto();
-        alone.graph_mut().input = vec![value(&self.root)];
-        alone.graph_mut().output = vec![value(&self.top)];
-        // Numbers do not broaden a column.
-        for number in alone.constants.values_mut().filter(|constant| constant.len() == 1) {
-            *number = Tensor::new(number.name(), number.datatype(), &[], number.data().clone()).ok()?;
-        }
-        alone.forget(|_| true);
-        let mut runner = workshop.load("function", alone.finish().ok()?.bytes()).ok()?;
-        let array = parm_protocol::Tensor::from_f32([grid.len(), 1].as_slice(), &grid).ok()?;
-        let rows = Rows::new(runner.signature(), &[array]).ok()?;
-        let values = runner.run(&rows, 0..grid.len()).ok()?;
-        Some(values.first()?.as_f32().ok()?.into_owned())
-    }
-}
-
-/// Whether values rise, possibly after they fell.
-fn rises(values: &[f32]) -> bool {
-    let mut has_risen = false;
-    values.windows(2).all(|pair| {
-        let slack = ROUNDING * (1.0 + pair[0].abs().max(pair[1].abs()));
-        let change = pair[1] - pair[0];
-        has_risen |= change > slack;
-        change.is_finite() && !(has_risen && change < -slack)
-    }) && has_risen
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn direction_of_a_function_is_found() {
-        let of = |f: fn(f32) -> f32| rises(&(-400..400).map(|x| f(x as f32 / 20.0)).collect::<Vec<_>>());
-        assert!(of(|x| x.max(0.0)) && of(|x| x.tanh()) && of(|x| x / (1.0 + (-x).exp())) && of(|x| x * x));
-        assert!(!of(|x| -x) && !of(|x| -x * x) && !of(|x| x.sin()) && !of(|x| x.sqrt()) && !of(|_| 1.0));
     }
 }

@@ -27,7 +27,13 @@ use crate::workshop::Workshop;
 /// Shorter sums take no time.
 const FEWEST: usize = 16;
 
-pub(crate) fn rewrite(workshop: &Workshop, draft: &Draft, rows: &Rows) -> Result<Draft, Error> {
+/// Applies all rewrites, or all except that functions stay before a maximum.
+pub(crate) fn rewrite(
+    workshop: &Workshop,
+    draft: &Draft,
+    rows: &Rows,
+    postpones: bool,
+) -> Result<Draft, Error> {
     let mut draft = draft.clone();
     fuse::gather(&mut draft);
     fuse::fold(&mut draft)?;
@@ -36,7 +42,9 @@ pub(crate) fn rewrite(workshop: &Workshop, draft: &Draft, rows: &Rows) -> Result
     idle::bypass(&mut draft, &survey);
     lookup::look_up(&mut draft, &survey)?;
     lookup::precompute(&mut draft)?;
-    maximum::postpone(workshop, &mut draft, &survey)?;
+    if postpones {
+        maximum::postpone(&mut draft, &survey)?;
+    }
     tidy(&mut draft);
     settle(workshop, draft, rows)
 }
@@ -145,7 +153,7 @@ mod tests {
         let rows = stage.rows(&model, &[rows]);
         let before = stage.answers(&model, &rows);
         let draft = settle(&stage.workshop, Draft::new(&model).unwrap(), &rows).unwrap();
-        let draft = rewrite(&stage.workshop, &draft, &rows).unwrap();
+        let draft = rewrite(&stage.workshop, &draft, &rows, true).unwrap();
         let draft = quicken(&stage.workshop, &draft, &rows).unwrap();
         let after = stage.answers(&draft.clone().finish().unwrap(), &rows);
         for (before, after) in before.iter().zip(&after) {

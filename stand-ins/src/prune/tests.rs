@@ -249,13 +249,6 @@ fn residual() -> Model {
     builder.build().unwrap()
 }
 
-#[test]
-fn residual_stream_stays_at_depth_inside() {
-    let (_, draft) = halved(&residual(), &[rows(&[6], 300)]);
-    assert_eq!((weight(&draft, "stream"), weight(&draft, "y")), (&[6, 24][..], &[24, 5][..]));
-    assert_eq!(weight(&draft, "hidden"), [24, 32]);
-}
-
 /// Two convolutions whose sum a third one reads, as in short wide residual networks: the second reads what the first
 /// adds, and the second half of the channels repeats the first.
 fn short_residual() -> Model {
@@ -304,7 +297,7 @@ fn stream_is_cut_at_all_its_writers_and_readers() {
 }
 
 #[test]
-fn streams_and_the_blocks_inside_are_cut_together() {
+fn streams_are_cut_with_the_blocks_inside_and_stay_at_depth_inside() {
     let (model, stage) = (residual(), Stage::new());
     let fitted = stage.rows(&model, &[rows(&[6], 300)]);
     let pruning = Pruning::of(&stage.workshop, &Draft::new(&model).unwrap(), &fitted, &Alone).unwrap();
@@ -318,6 +311,8 @@ fn streams_and_the_blocks_inside_are_cut_together() {
     // adds.
     let apart = apart(&stage, &model, &cut, &fitted);
     assert!(apart < 0.5, "{apart}");
+    let (inside, _) = pruning.cut(0.5, Depth::Inside).unwrap();
+    assert_eq!((weight(&inside, "stream"), weight(&inside, "hidden")), (&[6, 24][..], &[24, 32][..]));
 }
 
 #[test]
@@ -353,24 +348,4 @@ fn refusal_names_the_operator_that_mixes_channels() {
     let pruning = Pruning::of(&stage.workshop, &Draft::new(&model).unwrap(), &rows, &Alone).unwrap();
     assert!(!pruning.reaches(Depth::Inside) && !pruning.reaches(Depth::Streams));
     assert_eq!(pruning.refusal(), "every layer's channels lead to Softmax (1)");
-}
-
-#[test]
-fn rewritten_mean_over_positions_keeps_channels_apart() {
-    let mut builder = Builder::new("mean", 1);
-    let x = builder.input(Value::batch_of_f32("x", &[20, 6]));
-    let wide = twice(&mut builder, "wide", &[6, 48], 1);
-    let features = builder.node("MatMul", "features", &[&x, &wide]);
-    let relu = builder.node("Relu", "relu", &[&features]);
-    let how = [("axes", Attribute::Ints(vec![1])), ("keepdims", 0.into())];
-    let mean = builder.node_with("ReduceMean", "mean", &[&relu], how);
-    let last = constant(&mut builder, "last", &[48, 5]);
-    builder.node("MatMul", "y", &[&mean, &last]);
-    builder.output(Value::batch_of_f32("y", &[5]));
-    let (model, stage) = (builder.build().unwrap(), Stage::new());
-    let held = stage.rows(&model, &[rows(&[20, 6], 64)]);
-    let draft = Draft::new(&model).unwrap();
-    let base = crate::exact::rewrite(&stage.workshop, &draft, &held).unwrap();
-    let pruning = Pruning::of(&stage.workshop, &base, &held, &Alone).unwrap();
-    assert!(pruning.reaches(Depth::Inside), "{}", pruning.refusal());
 }

@@ -135,6 +135,20 @@ fn infinite_score_of_the_deployed_model_is_refused() {
     assert!(matches!(found, Err(Error::NotFinite { .. })), "{found:?}");
 }
 
+#[test]
+fn function_that_falls_stays_before_a_maximum() {
+    let mut builder = Builder::new("falling", 5);
+    let x = builder.input(Value::batch_of_f32("x", &[1, 8, 8]));
+    let conv = builder.conv("conv", &x, Conv::same(1, 4, 3)).unwrap();
+    let falling = builder.node("Neg", "falling", &[&conv]);
+    let pooled = builder.node("GlobalMaxPool", "pooled", &[&falling]);
+    let flat = builder.node("Flatten", "flat", &[&pooled]);
+    builder.dense("y", &flat, Dense { inputs: 4, outputs: 3 }).unwrap();
+    builder.output(Value::batch_of_f32("y", &[3]));
+    let found = found_for(&builder.build().unwrap(), 60, &WISH, None).unwrap();
+    assert!(!found.refused.iter().any(|one| one.reason.contains("differ")), "{found}");
+}
+
 /// A school that teaches nothing, or fails.
 struct Lazy(bool, Option<Rows>);
 
@@ -321,7 +335,7 @@ fn smaller(name: &str) -> (Vec<String>, Vec<f64>) {
     let (model, stage) = (opened(name), Stage::new());
     let (rows, workshop) = (asked(&stage, &model), &stage.workshop);
     let base = settle(workshop, Draft::new(&model).unwrap(), &rows).unwrap();
-    let base = rewrite(workshop, &base, &rows).unwrap();
+    let base = rewrite(workshop, &base, &rows, true).unwrap();
     let survey = Survey::of(workshop, &base, &rows).unwrap();
     let pruning = Pruning::of(workshop, &base, &rows, &Alone).unwrap();
     let depths = [Depth::Inside, Depth::Streams].into_iter().filter(|depth| pruning.reaches(*depth));

@@ -16,7 +16,7 @@ pub(super) fn broken(path: &Path) -> Option<&'static str> {
     // Another engine may know more types of elements.
     let is_known = |finding: &str| !finding.contains("unknown element type");
     let findings = file.inspect().findings;
-    let mut faults = findings.iter().filter(|finding| finding.is_fatal()).map(ToString::to_string);
+    let mut faults = findings.iter().filter(|finding| finding.is_fatal).map(ToString::to_string);
     faults.any(|fault| is_known(&fault)).then_some(BROKEN)
 }
 

@@ -28,7 +28,7 @@ pub struct Draft {
 impl Draft {
     /// Starts from `model`; an invalid model gives its first fatal finding as the error.
     pub fn new(model: &Model) -> Result<Self, Defect> {
-        if let Some(finding) = model.inspect().findings.into_iter().find(|finding| finding.is_fatal()) {
+        if let Some(finding) = model.inspect().findings.into_iter().find(|finding| finding.is_fatal) {
             return Err(Defect::Unsound { finding });
         }
         let read = model.graph()?;

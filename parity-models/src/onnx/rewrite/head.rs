@@ -3,13 +3,13 @@
 //! The last layers are those from which no other layer is reached on the way to the outputs. Their weights and biases
 //! are repeated for each slot, so that at first every slot produces the deployed prediction. The tail, which follows
 //! them, is after most networks nothing, a bias, or a softmax. Copies of these for each slot would take much of a small
-//! model's time. So flat rows of k predictions pass through elementwise operators unchanged, and through a softmax after a
-//! reshape to `[N, k, C]`; any other tail is copied for each slot.
+//! model's time. So flat rows of k predictions are reshaped to `[N, k, C]`, on which such a tail works unchanged; any other
+//! tail is copied for each slot.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 
-use super::super::proto::{reads, writes};
+use super::super::proto::{NodeProto, reads, writes};
 use super::super::{Defect, Dim, Layer, LayerOp, Tensor, Value};
 use super::draft::Draft;
 use super::slot::{self, Names, Plain, Row, plain};
@@ -160,95 +160,60 @@ fn copy_tail(draft: &mut Draft, head: &Head, slots: usize) -> Result<(), Defect>
     Ok(())
 }
 
-/// The change that one node of a simple tail needs.
-enum Step {
-    AsItIs,
-    /// Repeats a constant of one slot's size at this input.
-    Repeat(usize),
-    /// A softmax over the predictions: the rows must be split into slots first.
-    Softmax,
-}
-
-/// Widens the tail without copies, if it is simple enough. `false` leaves the draft unchanged.
+/// Reshapes the predictions for a simple tail, which needs no copies. `false` leaves the draft unchanged.
 fn reshape(draft: &mut Draft, head: &Head, slots: usize) -> Result<bool, Defect> {
-    let Some(steps) = steps(draft, head) else { return Ok(false) };
+    let Some(constants) = simple(draft, head) else { return Ok(false) };
     let [layer] = head.layers.as_slice() else { return Ok(false) };
-    let target = [-1, slots as i64, layer.features as i64];
-    let mut value = layer.value.clone();
-    let mut maker = layer.at;
-    let mut nodes = Vec::new();
-    let mut is_cut = false;
-    for (&at, step) in head.tail.iter().zip(&steps) {
-        match step {
-            Step::AsItIs => {}
-            Step::Repeat(place) => {
-                let constant = &draft.constants[&draft.nodes[at].input[*place]];
-                let wide = repeat(constant, constant.dims().len() - 1, slots)?;
-                draft.nodes[at].input[*place] = draft.add_constant(wide);
-            }
-            Step::Softmax => {
-                let shape =
-                    draft.add_constant(Tensor::from_i64(&format!("{value}.slots.shape"), &[3], &target)?);
-                let cut = draft.fresh(&format!("{value}.slots"));
-                nodes.push((at, draft.make("Reshape", &[&value, &shape], &cut, [])));
-                let node = &mut draft.nodes[at];
-                node.input[0] = cut;
-                node.set("axis", 2i64);
-                is_cut = true;
-            }
-        }
-        (value, maker) = (draft.nodes[at].output[0].clone(), at);
+    for (at, place) in constants {
+        // Each slot has numbers of its own, so that training can tell them apart.
+        let constant = &draft.constants[&draft.nodes[at].input[place]];
+        let rows = repeat(constant, constant.dims().len() - 1, slots)?.data().clone();
+        let rows = Tensor::new(constant.name(), constant.datatype(), &[slots, layer.features], rows)?;
+        draft.nodes[at].input[place] = draft.add_constant(rows);
     }
-    if !is_cut {
-        let wide = draft.fresh(&format!("{value}.wide"));
-        draft.nodes[maker].output[0] = wide.clone();
-        let shape = draft.add_constant(Tensor::from_i64(&format!("{value}.shape"), &[3], &target)?);
-        nodes.push((maker + 1, draft.make("Reshape", &[&wide, &shape], &value, [])));
+    for &at in head.tail.iter().filter(|&&at| draft.nodes[at].is(&SOFTMAX)).collect::<Vec<_>>() {
+        draft.nodes[at].set("axis", 2i64);
     }
-    nodes.into_iter().rev().for_each(|(at, node)| draft.nodes.insert(at, node));
+    let (value, target) = (&layer.value, [-1, slots as i64, layer.features as i64]);
+    let wide = draft.fresh(&format!("{value}.wide"));
+    draft.nodes[layer.at].output[0] = wide.clone();
+    let shape = draft.add_constant(Tensor::from_i64(&format!("{value}.shape"), &[3], &target)?);
+    let node = draft.make("Reshape", &[&wide, &shape], value, []);
+    draft.nodes.insert(layer.at + 1, node);
     Ok(true)
 }
 
-/// The steps of the tail, if it is one chain from one flat layer to the only output.
-fn steps(draft: &Draft, head: &Head) -> Option<Vec<Step>> {
+const SOFTMAX: [&str; 2] = ["Softmax", "LogSoftmax"];
+
+/// Whether the tail is one chain from one flat layer to the only output whose nodes work on each prediction alike; returns the
+/// constants with a number per class, as nodes and inputs.
+fn simple(draft: &Draft, head: &Head) -> Option<Vec<(usize, usize)>> {
     let ([layer], [output]) = (head.layers.as_slice(), draft.graph().output.as_slice()) else { return None };
     let declared = Value::from_proto(output);
     let is_flat = layer.layer.op == LayerOp::Gemm || declared.shape.is_some_and(|shape| shape.len() == 2);
-    let mut value = layer.value.as_str();
-    let mut steps = Vec::new();
+    let (mut value, mut constants) = (layer.value.as_str(), Vec::new());
     for &at in &head.tail {
         let node = &draft.nodes[at];
         let is_chained = node.input.iter().filter(|input| *input == value).count() == 1;
         if !is_chained || node.output.len() != 1 {
             return None;
         }
-        let after_softmax = steps.iter().any(|step| matches!(step, Step::Softmax));
-        steps.push(step(draft, at, layer.features, after_softmax)?);
+        // Both for flat rows: 1 is the default of the old operator, -1 of the new one.
+        let is_softmax = node.is(&SOFTMAX) && matches!(node.int("axis"), None | Some(1 | -1));
+        if !is_softmax && plain(draft, node, Row::default()) != Some(Plain::Elementwise) {
+            constants.push((at, row(draft, node, layer.features)?));
+        }
         value = &node.output[0];
     }
-    (is_flat && value == output.name).then_some(steps)
+    (is_flat && value == output.name).then_some(constants)
 }
 
-fn step(draft: &Draft, at: usize, features: usize, after_softmax: bool) -> Option<Step> {
-    let node = &draft.nodes[at];
-    if plain(draft, node, Row::default()) == Some(Plain::Elementwise) {
-        return Some(Step::AsItIs);
-    }
-    if after_softmax {
-        return None;
-    }
-    if node.is(&["Softmax", "LogSoftmax"]) {
-        // Both for flat rows: 1 is the default of the old operator, -1 of the new one.
-        return matches!(node.int("axis"), None | Some(1 | -1)).then_some(Step::Softmax);
-    }
-    if node.is(&["Add", "Sub", "Mul", "Div"]) {
-        let is_row = |name: &String| {
-            let constant = draft.constants.get(name);
-            constant.is_some_and(|c| {
-                c.len() == features && c.dims().last() == Some(&features) && c.dims().len() <= 2
-            })
-        };
-        return node.input.iter().position(is_row).map(Step::Repeat);
-    }
-    None
+/// The input of a node that combines rows with a constant row of this length.
+fn row(draft: &Draft, node: &NodeProto, features: usize) -> Option<usize> {
+    let is_row = |name: &String| {
+        let constant = draft.constants.get(name);
+        constant
+            .is_some_and(|c| c.len() == features && c.dims().last() == Some(&features) && c.dims().len() <= 2)
+    };
+    node.input.iter().position(is_row).filter(|_| node.is(&["Add", "Sub", "Mul", "Div"]))
 }
