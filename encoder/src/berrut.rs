@@ -29,25 +29,20 @@ pub(crate) struct Berrut {
 impl Berrut {
     /// `spec.k` queries at `spec.k + spec.r` points.
     pub(crate) fn new(spec: &CodeSpec) -> Result<Self, Error> {
-        spec.check_sizes(2..=32, 1..=32)?;
+        spec.check(2..=32, 1..=32)?;
         let (k, coded) = (spec.k, spec.k + spec.r);
         let queries: Vec<f64> = (0..k).map(|j| ((2 * j + 1) as f64 * PI / (2 * k) as f64).cos()).collect();
         let outputs: Vec<f64> = (0..coded).map(|i| (i as f64 * PI / (coded - 1) as f64).cos()).collect();
-        let rows = outputs.iter().flat_map(|beta| basis(*beta, &queries));
-        let weights = rows.map(|weight| weight as f32).collect();
+        let mut weights = vec![0.0; coded * k];
+        for (row, beta) in weights.chunks_mut(k).zip(&outputs) {
+            basis(&queries, *beta, |index, weight| row[index] = weight as f32);
+        }
         Ok(Self { spec: spec.clone(), weights, queries, outputs })
     }
 }
 
-/// Berrut's basis functions of `nodes` at `point`.
-fn basis(point: f64, nodes: &[f64]) -> Vec<f64> {
-    let mut weights = vec![0.0; nodes.len()];
-    basis_into(point, nodes, |index, weight| weights[index] = weight);
-    weights
-}
-
-/// As [`basis`], without an allocation. A point on a node has that node's value.
-fn basis_into(point: f64, nodes: &[f64], mut set: impl FnMut(usize, f64)) {
+/// Berrut's basis functions of `nodes` at `point`. A point on a node has that node's value.
+fn basis(nodes: &[f64], point: f64, mut set: impl FnMut(usize, f64)) {
     let hit = nodes.iter().position(|node| (point - node).abs() < 1e-12);
     let term = |(index, node): (usize, &f64)| match hit {
         Some(hit) => f64::from(u8::from(hit == index)),
@@ -101,7 +96,7 @@ impl Code for Berrut {
             }
         }
         let mut weights = [0.0_f32; MAX_CODED];
-        basis_into(self.queries[slot], &nodes[..count], |index, weight| weights[index] = weight as f32);
+        basis(&nodes[..count], self.queries[slot], |index, weight| weights[index] = weight as f32);
         kernel::combine(|_| &weights[..count], &terms[..count], &mut [prediction]);
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use crate::tiles::Average;
-use crate::{Arrived, CodeSpec, Error, Needs, Part, Recovery, Set};
+use crate::{Arrived, CodeSpec, Error, Recovery, Set};
 
 /// The type of an input's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,10 +67,10 @@ impl<T> Members<'_, T> {
 
     /// Checks the number of slots, the length of each query (`len` units of `T`) and that the group has a member.
     pub(crate) fn check(&self, k: usize, len: usize) -> Result<(), Error> {
-        count(Part::Query, k, self.queries.len())?;
+        count("query", k, self.queries.len())?;
         for (index, query) in self.queries.iter().enumerate() {
             if let Some(query) = query {
-                length(Part::Query, index, len, query.len())?;
+                length("query", index, len, query.len())?;
             }
         }
         if self.queries.iter().all(Option::is_none) { Err(Error::EmptyGroup) } else { Ok(()) }
@@ -101,8 +101,8 @@ impl Received<'_> {
     /// Checks counts, the lengths of predictions and parity outputs, and that `slot` can be recovered.
     fn check(&self, recovery: Recovery, slot: usize, (len, parity_len): (usize, usize)) -> Result<(), Error> {
         for (what, wanted, outputs, len) in [
-            (Part::Prediction, recovery.k, self.predictions, len),
-            (Part::ParityOutput, recovery.parities, self.parities, parity_len),
+            ("prediction", recovery.k, self.predictions, len),
+            ("parity output", recovery.parities, self.parities, parity_len),
         ] {
             count(what, wanted, outputs.len())?;
             for (index, output) in outputs.iter().enumerate() {
@@ -118,10 +118,7 @@ impl Received<'_> {
         if recovery.can_recover(arrived, Set::EMPTY.with(slot)) {
             return Ok(());
         }
-        let missing = match recovery.needs {
-            Needs::AsManyAsMissing => arrived.members.without(arrived.predictions).with(slot).len(),
-            _ => arrived.members.without(arrived.predictions).len(),
-        };
+        let missing = arrived.members.without(arrived.predictions).with(slot).len();
         Err(Error::Unrecoverable { slot, missing, parities: arrived.parities.len() })
     }
 }
@@ -259,16 +256,16 @@ fn check_group<T>(
     len: usize,
 ) -> Result<(), Error> {
     members.check(spec.k, len)?;
-    count(Part::ParityQuery, spec.recovery().parities, parities.len())?;
+    count("parity query", spec.recovery().parities, parities.len())?;
     let len = len * spec.query_scale();
     let mut parities = parities.iter().enumerate();
-    parities.try_for_each(|(index, parity)| length(Part::ParityQuery, index, len, parity.len()))
+    parities.try_for_each(|(index, parity)| length("parity query", index, len, parity.len()))
 }
 
-fn count(what: Part, expected: usize, actual: usize) -> Result<(), Error> {
+fn count(what: &'static str, expected: usize, actual: usize) -> Result<(), Error> {
     if expected == actual { Ok(()) } else { Err(Error::Count { what, expected, actual }) }
 }
 
-fn length(what: Part, index: usize, expected: usize, actual: usize) -> Result<(), Error> {
+fn length(what: &'static str, index: usize, expected: usize, actual: usize) -> Result<(), Error> {
     if expected == actual { Ok(()) } else { Err(Error::Length { what, index, expected, actual }) }
 }

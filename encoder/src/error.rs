@@ -25,9 +25,9 @@ pub enum Error {
     #[error("an input without dimensions has no channel axis: give each query at least one")]
     NoChannels,
     #[error("wrong number of {what} slices: {actual} given, {expected} expected")]
-    Count { what: Part, expected: usize, actual: usize },
+    Count { what: &'static str, expected: usize, actual: usize },
     #[error("{what} {index} has {actual} elements, expected {expected}")]
-    Length { what: Part, index: usize, expected: usize, actual: usize },
+    Length { what: &'static str, index: usize, expected: usize, actual: usize },
     #[error("cannot encode an empty group: every slot is blank: add a query")]
     EmptyGroup,
     #[error("{kind} needs a full group of {k}, but it has {members} members: serve them uncoded")]
@@ -44,28 +44,4 @@ pub enum Error {
 
 fn names() -> String {
     Kind::ALL.map(Kind::name).join(", ")
-}
-
-/// The role of a slice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// A query of the group.
-    Query,
-    /// A parity query.
-    ParityQuery,
-    /// A prediction of the deployed model.
-    Prediction,
-    /// An output of a parity model.
-    ParityOutput,
-}
-
-impl std::fmt::Display for Part {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Part::Query => "query",
-            Part::ParityQuery => "parity query",
-            Part::Prediction => "prediction",
-            Part::ParityOutput => "parity output",
-        })
-    }
 }

@@ -1,18 +1,14 @@
 //! The codes, and the properties that the name of a code alone determines.
 //!
 //! Callers query the properties of a code (whether it needs a bundle, adds queries up, and so on) here and in
-//! [`CodeSpec`], and never compare names. A new code is then served, evaluated and trained as its properties allow.
+//! [`CodeSpec`](crate::CodeSpec), and never compare names. A new code is then served, evaluated and trained as its properties allow.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::berrut::Berrut;
-use crate::linear::Weighted;
-use crate::slots::Slots;
-use crate::tiles::Tiles;
-use crate::{Code, CodeSpec, Error, Head, Needs};
+use crate::Error;
 
 /// The codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -85,31 +81,6 @@ impl Kind {
     /// Whether a spec can choose the output of its parity models.
     pub fn chooses_head(self) -> bool {
         matches!(self, Kind::Tiles | Kind::Slots)
-    }
-
-    /// Coded queries of a group with these parameters.
-    pub(crate) fn parities(self, spec: &CodeSpec) -> usize {
-        if self == Kind::Berrut { spec.k + spec.r } else { spec.r }
-    }
-
-    /// The outputs that a reconstruction requires.
-    pub(crate) fn needs(self, spec: &CodeSpec) -> Needs {
-        match self {
-            Kind::Berrut => Needs::AnyOutputs(spec.k),
-            _ if spec.parity_head() == Some(Head::Slots) => Needs::OneParity,
-            _ => Needs::AsManyAsMissing,
-        }
-    }
-
-    /// Checks every parameter and builds the code.
-    pub(crate) fn build(self, spec: &CodeSpec) -> Result<Box<dyn Code>, Error> {
-        Ok(match self {
-            Kind::Sum | Kind::Weighted | Kind::Mds => Box::new(Weighted::new(spec)?),
-            Kind::Tiles => Box::new(Tiles::new(spec)?),
-            Kind::Slots => Box::new(Slots::new(spec)?),
-            Kind::Berrut => Box::new(Berrut::new(spec)?),
-            Kind::Learned => return Err(Error::NeedsNets),
-        })
     }
 }
 

@@ -29,8 +29,7 @@ pub struct Learned {
 impl Learned {
     /// The code of these nets, which must have been trained for `spec.k` and `spec.r`.
     pub fn new(spec: &CodeSpec, nets: Box<dyn Nets>) -> Result<Self, Error> {
-        spec.check_head()?;
-        spec.check_sizes(2..=32, 1..=32)?;
+        spec.check(2..=32, 1..=32)?;
         Ok(Self { spec: spec.clone(), nets })
     }
 }

@@ -56,7 +56,7 @@ mod slots;
 mod tiles;
 
 pub use code::{Code, Element, Input, Members, Received, Workspace};
-pub use error::{Error, Part};
+pub use error::Error;
 pub use kind::Kind;
 pub use learned::{Learned, Nets};
 pub use recovery::{Arrived, Needs, Recovery, Set};

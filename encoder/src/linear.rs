@@ -103,8 +103,13 @@ impl Linear {
         self.0
     }
 
-    /// Writes every parity query. Blank slots add nothing.
-    fn encode(&self, queries: &[Option<&[f32]>], parities: &mut [&mut [f32]]) {
+    /// Writes every parity query. Blank slots add nothing. `column_of` gives the column of each slot.
+    fn encode(
+        &self,
+        queries: &[Option<&[f32]>],
+        column_of: impl Fn(usize) -> usize,
+        parities: &mut [&mut [f32]],
+    ) {
         let mut terms: [&[f32]; MAX_K] = [&[]; MAX_K];
         let mut weights = [[0.0_f32; MAX_K]; MAX_R];
         let mut count = 0;
@@ -112,7 +117,7 @@ impl Linear {
             let Some(query) = query else { continue };
             terms[count] = query;
             for (row, weights) in self.0.iter().zip(&mut weights) {
-                weights[count] = row[slot];
+                weights[count] = row[column_of(slot)];
             }
             count += 1;
         }
@@ -213,23 +218,24 @@ impl Weighted {
     pub(crate) fn new(spec: &CodeSpec) -> Result<Self, Error> {
         let by_members = match spec.kind {
             Kind::Mds => {
-                spec.check_sizes(1..=DESIGNED_K, 1..=MAX_R)?;
+                spec.check(1..=DESIGNED_K, 1..=MAX_R)?;
                 (1..=spec.k).map(|members| Linear::normalised(members, spec.r)).collect::<Result<_, _>>()?
             }
             kind => {
-                spec.check_sizes(1..=MAX_K, 1..=if kind == Kind::Sum { 1 } else { MAX_R })?;
+                spec.check(1..=MAX_K, 1..=if kind == Kind::Sum { 1 } else { MAX_R })?;
                 vec![Linear::new(spec.k, spec.r)?]
             }
         };
         Ok(Self { spec: spec.clone(), by_members })
     }
 
-    /// The sums of a group with these members, and whether its columns are those of its members in slot order.
-    fn of(&self, members: Set) -> (&Linear, bool) {
-        match self.by_members.as_slice() {
+    /// The sums of a group with these members, and the column of each slot.
+    fn of(&self, members: Set) -> (&Linear, impl Fn(usize) -> usize + use<>) {
+        let (linear, is_packed) = match self.by_members.as_slice() {
             [all] => (all, false),
             some => (&some[members.len() - 1], true),
-        }
+        };
+        (linear, move |slot| if is_packed { members.both(Set::first(slot)).len() } else { slot })
     }
 }
 
@@ -244,15 +250,8 @@ impl Code for Weighted {
         parities: &mut [&mut [f32]],
         _: &mut Workspace,
     ) -> Result<(), Error> {
-        let (linear, is_packed) = self.of(members.present());
-        if !is_packed {
-            linear.encode(members.queries, parities);
-            return Ok(());
-        }
-        let mut packed: [Option<&[f32]>; MAX_K] = [None; MAX_K];
-        let present = members.queries.iter().filter(|query| query.is_some());
-        packed.iter_mut().zip(present).for_each(|(to, query)| *to = *query);
-        linear.encode(&packed[..members.present().len()], parities);
+        let (linear, column) = self.of(members.present());
+        linear.encode(members.queries, column, parities);
         Ok(())
     }
 
@@ -263,9 +262,7 @@ impl Code for Weighted {
         prediction: &mut [f32],
         _: &mut Workspace,
     ) -> Result<(), Error> {
-        let members = received.members.both(Set::first(self.spec.k));
-        let (linear, is_packed) = self.of(members);
-        let column = |slot: usize| if is_packed { members.both(Set::first(slot)).len() } else { slot };
+        let (linear, column) = self.of(received.members.both(Set::first(self.spec.k)));
         linear.decode(received, slot, column, prediction);
         Ok(())
     }

@@ -28,9 +28,9 @@ impl Decoder {
     /// Checks the sizes of the code as well.
     pub(crate) fn new(spec: &CodeSpec) -> Result<Self, Error> {
         match spec.head.unwrap_or(Head::Slots) {
-            Head::Slots => spec.check_sizes(1..=MAX_K, 1..=MAX_R).map(|()| Decoder::Slots),
+            Head::Slots => spec.check(1..=MAX_K, 1..=MAX_R).map(|()| Decoder::Slots),
             Head::Sum => {
-                spec.check_sizes(1..=linear::MAX_K, 1..=MAX_R)?;
+                spec.check(1..=linear::MAX_K, 1..=MAX_R)?;
                 Ok(Decoder::Sum(Linear::new(spec.k, spec.r)?))
             }
         }

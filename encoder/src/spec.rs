@@ -4,8 +4,11 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use crate::linear::Linear;
-use crate::{Code, Error, Kind, Recovery};
+use crate::berrut::Berrut;
+use crate::linear::{Linear, Weighted};
+use crate::slots::Slots;
+use crate::tiles::Tiles;
+use crate::{Code, Error, Kind, Needs, Recovery};
 
 /// The output of a parity model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -45,13 +48,24 @@ impl CodeSpec {
 
     /// Checks the parameters and builds the code. [`Learned::new`](crate::Learned::new) builds `learned`.
     pub fn build(&self) -> Result<Box<dyn Code>, Error> {
-        self.check_head()?;
-        self.kind.build(self)
+        Ok(match self.kind {
+            Kind::Sum | Kind::Weighted | Kind::Mds => Box::new(Weighted::new(self)?),
+            Kind::Tiles => Box::new(Tiles::new(self)?),
+            Kind::Slots => Box::new(Slots::new(self)?),
+            Kind::Berrut => Box::new(Berrut::new(self)?),
+            Kind::Learned => return Err(Error::NeedsNets),
+        })
     }
 
     /// The losses that it recovers.
     pub fn recovery(&self) -> Recovery {
-        Recovery { k: self.k, parities: self.kind.parities(self), needs: self.kind.needs(self) }
+        let Self { k, r, .. } = *self;
+        let (parities, needs) = match self.kind {
+            Kind::Berrut => (k + r, Needs::AnyOutputs(k)),
+            _ if self.parity_head() == Some(Head::Slots) => (r, Needs::OneParity),
+            _ => (r, Needs::AsManyAsMissing),
+        };
+        Recovery { k, parities, needs }
     }
 
     /// The output of its parity models; `None` if the deployed model serves the parities.
@@ -75,21 +89,13 @@ impl CodeSpec {
         if self.kind.is_side_by_side() { self.k } else { 1 }
     }
 
-    /// Rejects a head that the kind does not have: it would be ignored silently.
-    pub(crate) fn check_head(&self) -> Result<(), Error> {
-        match self.head {
-            Some(_) if !self.kind.chooses_head() => Err(Error::UnusedHead { kind: self.kind }),
-            _ => Ok(()),
-        }
-    }
-
-    /// Checks k and r against the limits of a code.
-    pub(crate) fn check_sizes(
-        &self,
-        k: RangeInclusive<usize>,
-        r: RangeInclusive<usize>,
-    ) -> Result<(), Error> {
+    /// Checks k and r against the limits of a code, and rejects a head that the kind does not have: it would be ignored
+    /// silently.
+    pub(crate) fn check(&self, k: RangeInclusive<usize>, r: RangeInclusive<usize>) -> Result<(), Error> {
         let kind = self.kind;
+        if self.head.is_some() && !kind.chooses_head() {
+            return Err(Error::UnusedHead { kind });
+        }
         if !k.contains(&self.k) {
             return Err(Error::Queries { kind, k: self.k, min: *k.start(), max: *k.end() });
         }

@@ -117,13 +117,15 @@ impl Code for Tiles {
 fn shrink(query: &[f32], image: Image, cell: Cell, parity: &mut [f32], workspace: &mut Workspace) {
     let width = cell.right - cell.left;
     workspace.averages.clear();
-    workspace.averages.extend((0..width).map(|x| Span::of(x, width, image.width).average()));
+    workspace.averages.extend((0..width).map(|x| Average::of(x, width, image.width)));
     let line = take(&mut workspace.floats, image.width);
     for plane in 0..image.planes {
         for y in cell.top..cell.bottom {
             line.fill(0.0);
-            for (from, weight) in Span::of(y - cell.top, cell.bottom - cell.top, image.height).weights() {
-                let row = &query[(plane * image.height + from) * image.width..][..image.width];
+            let average = Average::of(y - cell.top, cell.bottom - cell.top, image.height);
+            for at in average.from..=average.to {
+                let weight = average.weight(at);
+                let row = &query[(plane * image.height + at) * image.width..][..image.width];
                 line.iter_mut().zip(row).for_each(|(sum, value)| *sum += weight * value);
             }
             let out = &mut parity[(plane * image.height + y) * image.width..][cell.left..cell.right];
@@ -158,33 +160,24 @@ pub(crate) struct Average {
     last: f32,
 }
 
-/// The range of input pixels that one output pixel averages, in units of 1 / `small` of an input pixel.
-#[derive(Clone, Copy, Debug)]
-struct Span {
-    start: usize,
-    end: usize,
-    small: usize,
-}
-
-impl Span {
+impl Average {
+    /// That of the output pixel `index` of `small`, made from `large` input pixels.
     fn of(index: usize, small: usize, large: usize) -> Self {
-        Self { start: index * large, end: (index + 1) * large, small }
-    }
-
-    /// The form that the fast path reads.
-    fn average(self) -> Average {
-        let share = |index: usize| self.weights().nth(index).map_or(0.0, |(_, weight)| weight);
-        let (from, to) = (self.start / self.small, self.end.div_ceil(self.small) - 1);
-        let inner = self.small as f32 / (self.end - self.start) as f32;
-        Average { from, to, first: share(0), inner, last: share(to - from) }
-    }
-
-    /// Input pixels and their weights in the average, which add up to one.
-    fn weights(self) -> impl Iterator<Item = (usize, f32)> {
-        let Span { start, end, small } = self;
-        (start / small..end.div_ceil(small)).map(move |pixel| {
+        // In units of 1 / `small` of an input pixel.
+        let (start, end) = (index * large, (index + 1) * large);
+        let (from, to) = (start / small, end.div_ceil(small) - 1);
+        let share = |pixel: usize| {
             let overlap = end.min((pixel + 1) * small) - start.max(pixel * small);
-            (pixel, overlap as f32 / (end - start) as f32)
-        })
+            overlap as f32 / large as f32
+        };
+        Self { from, to, first: share(from), inner: small as f32 / large as f32, last: share(to) }
+    }
+
+    fn weight(self, pixel: usize) -> f32 {
+        match pixel {
+            _ if pixel == self.from => self.first,
+            _ if pixel == self.to => self.last,
+            _ => self.inner,
+        }
     }
 }

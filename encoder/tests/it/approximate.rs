@@ -43,19 +43,6 @@ fn error_of_smooth_curves_falls_with_more_outputs() {
     assert!(many < few / 2.0, "error {many} with 32 outputs, {few} with 9");
 }
 
-#[test]
-fn partial_group_is_rejected() {
-    let spec = spec(4, 1);
-    let code = spec.build().expect("valid");
-    let query = [1.0_f32, 2.0];
-    let queries = [Some(query.as_slice()), None, Some(&query), None];
-    let members = parm_encoder::Members { input: parm_encoder::Input::floats(&[2]), queries: &queries };
-    let mut parities = vec![vec![0.0; 2]; 5];
-    let mut outs: Vec<&mut [f32]> = parities.iter_mut().map(Vec::as_mut_slice).collect();
-    let result = code.encode(members, &mut outs, &mut parm_encoder::Workspace::new());
-    assert_eq!(result, Err(Error::PartialGroup { kind: spec.kind, members: 2, k: 4 }));
-}
-
 /// A full group with these queries, for a model that returns its input.
 fn group_of(spec: &CodeSpec, query: impl Fn(usize) -> Vec<f32>) -> Group {
     Group::of(spec, &[query(0).len()], |slot| Some(query(slot)))

@@ -3,7 +3,6 @@
 mod approximate;
 mod kernels;
 mod kinds;
-mod learned;
 mod placement;
 mod recovery;
 mod specs;

@@ -1,15 +1,11 @@
 //! Golden vectors of the encoders.
 
-use parm_encoder::{CodeSpec, Element, Error, Input, Kind, Members, Workspace};
+use parm_encoder::{CodeSpec, Element, Error, Input, Kind, Members};
+
+use crate::support::Group;
 
 fn encode(spec: &CodeSpec, dims: &[usize], queries: &[Option<&[f32]>]) -> Vec<Vec<f32>> {
-    let code = spec.build().expect("a valid spec");
-    let input = Input::floats(dims);
-    let len = code.parity_dims(input).expect("an input that fits").iter().product();
-    let mut parities = vec![vec![f32::NAN; len]; code.recovery().parities];
-    let mut outs: Vec<&mut [f32]> = parities.iter_mut().map(Vec::as_mut_slice).collect();
-    code.encode(Members { input, queries }, &mut outs, &mut Workspace::new()).expect("encodes");
-    parities
+    Group::of(spec, dims, |slot| queries[slot].map(<[f32]>::to_vec)).parities
 }
 
 #[test]

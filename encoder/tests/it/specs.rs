@@ -1,6 +1,6 @@
 //! Code specs: validation, storage and the errors of misuse.
 
-use parm_encoder::{CodeSpec, Error, Head, Input, Kind, Members, Part, Workspace};
+use parm_encoder::{CodeSpec, Error, Head, Input, Kind, Members, Workspace};
 
 #[test]
 fn invalid_spec_is_rejected_with_its_numbers() {
@@ -37,13 +37,19 @@ fn misuse_is_an_error_with_its_numbers() {
         code.encode(members, &mut [parity], &mut Workspace::new())
     };
     let (query, short) = ([1.0_f32, 2.0], [1.0_f32]);
-    let count = Error::Count { what: Part::Query, expected: 2, actual: 1 };
+    let count = Error::Count { what: "query", expected: 2, actual: 1 };
     assert_eq!(encode(&[Some(&query)], &mut [0.0; 2]), Err(count));
-    let length = Error::Length { what: Part::Query, index: 1, expected: 2, actual: 1 };
+    let length = Error::Length { what: "query", index: 1, expected: 2, actual: 1 };
     assert_eq!(encode(&[Some(&query), Some(&short)], &mut [0.0; 2]), Err(length));
-    let parity = Error::Length { what: Part::ParityQuery, index: 0, expected: 2, actual: 3 };
+    let parity = Error::Length { what: "parity query", index: 0, expected: 2, actual: 3 };
     assert_eq!(encode(&[Some(&query), Some(&query)], &mut [0.0; 3]), Err(parity));
     assert_eq!(encode(&[None, None], &mut [0.0; 2]), Err(Error::EmptyGroup));
+    let berrut = CodeSpec::new(Kind::Berrut, 2, 1).build().expect("valid");
+    let partial = Members { input: Input::floats(&[2]), queries: &[Some(&query[..]), None] };
+    let mut coded = [[0.0; 2]; 3];
+    let [a, b, c] = &mut coded;
+    let refused = berrut.encode(partial, &mut [a, b, c], &mut Workspace::new());
+    assert_eq!(refused, Err(Error::PartialGroup { kind: Kind::Berrut, members: 1, k: 2 }));
     let tiles = CodeSpec::new(Kind::Tiles, 4, 1).build().expect("valid");
     for dims in [vec![10], vec![3, 1, 5], vec![1, 2, 3, 4]] {
         let expect = Error::NotAnImage { dims: dims.clone(), rows: 2, columns: 2 };

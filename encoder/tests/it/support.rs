@@ -34,12 +34,6 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// A group with random queries for these members.
-    pub(crate) fn encode(spec: &CodeSpec, dims: &[usize], members: Set, numbers: &mut Random) -> Self {
-        let len = dims.iter().product();
-        Self::of(spec, dims, |slot| members.contains(slot).then(|| numbers.uniforms(1.0, len)))
-    }
-
     /// A group with these queries.
     pub(crate) fn of(spec: &CodeSpec, dims: &[usize], query: impl FnMut(usize) -> Option<Vec<f32>>) -> Self {
         let code = spec.build().expect("a valid spec");
@@ -64,19 +58,15 @@ pub(crate) fn decode(
     in_parities: Set,
     slot: usize,
 ) -> Result<Vec<f32>, parm_encoder::Error> {
-    let predictions_in = pick(predictions, in_predictions);
-    let parities_in = pick(parities, in_parities);
-    let received = Received { members: group.members, predictions: &predictions_in, parities: &parities_in };
+    let (own, coded) = (only(predictions, in_predictions), only(parities, in_parities));
+    let received = Received { members: group.members, predictions: &own, parities: &coded };
     let mut out = vec![f32::NAN; predictions[slot].len()];
     group.code.decode(received, slot, &mut out, &mut Workspace::new()).map(|()| out)
 }
 
-fn pick(outputs: &[Vec<f32>], wanted: Set) -> Vec<Option<&[f32]>> {
-    outputs
-        .iter()
-        .enumerate()
-        .map(|(index, output)| wanted.contains(index).then_some(output.as_slice()))
-        .collect()
+fn only(outputs: &[Vec<f32>], wanted: Set) -> Vec<Option<&[f32]>> {
+    let outputs = outputs.iter().enumerate();
+    outputs.map(|(index, output)| wanted.contains(index).then_some(output.as_slice())).collect()
 }
 
 /// Whether two vectors agree to `tolerance` times the largest expected value.
