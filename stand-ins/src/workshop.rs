@@ -13,8 +13,9 @@ use parm_backend::engine::{self, Engine};
 use parm_protocol::{Shape, Tensor};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::memory::{ARENA, RUN, VALUES, fitting};
-use crate::{Error, Rows};
+use crate::Rows;
+use crate::error::{Error, file, unusable};
+use crate::memory::{ARENA, RUN, VALUES, fitting, in_words};
 
 /// Rows of a run while answers are gathered, if their values fit the memory.
 const TOGETHER: usize = 8;
@@ -77,18 +78,15 @@ impl Stored {
 
     /// The model.
     pub fn read(&self) -> Result<Bytes, Error> {
-        let failed =
-            |error: std::io::Error| Error::Read { path: self.0.path.clone(), message: error.to_string() };
-        Ok(fs::read(&self.0.path).map_err(failed)?.into())
+        file("read", &self.0.path, fs::read(&self.0.path)).map(Bytes::from)
     }
 }
 
 impl Workshop {
     /// Opens the engine called `name`; creates the folder if needed and overwrites files in it.
     pub fn new(name: &str, config: EngineConfig, folder: &Path) -> Result<Self, Error> {
-        let failed = |error: std::io::Error| Error::Write { path: folder.into(), message: error.to_string() };
         let chosen = engine::choose(name, &config)?;
-        fs::create_dir_all(folder).map_err(failed)?;
+        file("write", folder, fs::create_dir_all(folder))?;
         let (engine, name, folder) = (chosen.engine, chosen.name.into(), folder.into());
         Ok(Self { engine, name, config, folder, live: Cell::default(), stored: Cell::default() })
     }
@@ -102,7 +100,10 @@ impl Workshop {
     pub(crate) fn returning(&self, most: usize, bytes: u64) -> Result<usize, Error> {
         let limit = 2 * VALUES;
         if bytes > limit {
-            return Err(Error::Values { bytes, limit });
+            let (bytes, limit) = (in_words(bytes), in_words(limit));
+            return unusable(format!(
+                "its values of one row take {bytes}, more than {limit}: it is not tried"
+            ));
         }
         Ok(fitting(VALUES, bytes).clamp(1, self.together(most, ARENA)))
     }
@@ -130,8 +131,7 @@ impl Workshop {
     /// Writes a model to a file of the folder.
     pub fn write(&self, name: &str, model: &[u8]) -> Result<PathBuf, Error> {
         let path = self.folder.join(format!("{name}.onnx"));
-        let failed = |error: std::io::Error| Error::Write { path: path.clone(), message: error.to_string() };
-        fs::write(&path, model).map_err(failed)?;
+        file("write", &path, fs::write(&path, model))?;
         Ok(path)
     }
 

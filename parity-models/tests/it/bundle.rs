@@ -242,15 +242,9 @@ fn unreadable_manifest_error_has_path_and_reason() {
     let text = whole(root.path()).to_toml().replace("FP32", "FLOAT");
     let error = Manifest::parse(&text, path).unwrap_err().to_string();
     assert!(error.contains("FLOAT"), "{error}");
-}
-
-#[test]
-fn model_without_a_bundle_is_an_error() {
-    let root = tempfile::tempdir().unwrap();
-    put(root.path(), "lenet", &sample::lenet());
-    let repository = Repository::open(root.path()).unwrap();
-    let expect = Error::NoBundle { name: "lenet".into(), root: root.path().into() };
-    assert_eq!(verify(&repository, "lenet"), Err(expect));
+    let none = verify(&Repository::open(root.path()).unwrap(), "lenet.sum-k2");
+    let root = root.path().into();
+    assert_eq!(none, Err(Error::NoBundle { name: "lenet.sum-k2".into(), root }));
 }
 
 #[test]

@@ -214,10 +214,6 @@ fn random_weights_depend_only_on_the_seed() {
             && weight.iter().any(|value| value.abs() > bound / 2.0)
     );
     assert!(!same.contains(&"conv.weight") && !same.contains(&"offset"), "{same:?}");
-}
-
-#[test]
-fn batch_normalisation_starts_as_the_identity() {
     let scratch = Design { start: Weights::Scratch { seed: 3 }, ..parity(2) };
     let scratch = graph(&derive(&sample::resnet(), &scratch).unwrap());
     for (name, value) in

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::agreement::{Share, finite, numbers};
 use super::sureness::{ScoredRows, Truth};
-use crate::Error;
+use crate::error::{Error, unusable};
 
 /// Fewer rows do not tell a model from chance.
 const TELLING: usize = 30;
@@ -88,7 +88,9 @@ impl Meanings {
         let known = || declared.iter().map(|output| output.name.clone()).collect::<Vec<_>>().join(", ");
         let place = |name: &str| {
             let found = declared.iter().position(|output| output.name == name);
-            found.ok_or_else(|| Error::NoOutput { output: name.into(), known: known() })
+            found.ok_or_else(|| {
+                Error::Unusable(format!("the model has no output '{name}': it has {}", known()))
+            })
         };
         for given in given {
             given.output.as_deref().map(place).transpose()?;
@@ -104,8 +106,11 @@ impl Meanings {
                 Some(Given { meaning, source: Source::Flag, .. })
                     if meaning.has_classes() && columns(answer) < 2 =>
                 {
-                    let (output, meaning) = (declared.name.clone(), *meaning);
-                    return Err(Error::OneColumn { output, meaning });
+                    let output = &declared.name;
+                    return unusable(format!(
+                        "output '{output}' has one column, whose best class is always the same, so it is not {meaning}: use \
+                         --meaning {output}=decision:THRESHOLD or {output}=values"
+                    ));
                 }
                 Some(Given { meaning, source: Source::Flag, .. }) => {
                     let doubt = doubt(&declared.name, *meaning, answer);
@@ -240,7 +245,10 @@ impl Meanings {
             let scores = answers.iter().find(|answer| is_float(answer) && columns(answer) > 1);
             return Err(match scores {
                 Some(scores) => contradiction(Share::of(&top_is(scores, labels)), labels),
-                None => Error::NoClasses,
+                None => Error::Unusable(
+                    "labels were given, but no output is a class: use --meaning OUTPUT=decision:THRESHOLD or OUTPUT=logits"
+                        .into(),
+                ),
             });
         }
         let right = Share::of(&self.right(answers, labels));
@@ -250,17 +258,22 @@ impl Meanings {
         let (chance, spread) = self.chance(answers, labels);
         if labels.len() >= TELLING && right.value < 1.0 && right.value <= chance + BEYOND_CHANCE * spread {
             let percent = |share: f64| format!("{:.1}", 100.0 * share);
-            return Err(Error::ChanceLabels { right: percent(right.value), chance: percent(chance) });
+            let (right, chance) = (percent(right.value), percent(chance));
+            return unusable(format!(
+                "the labels do not fit the model: it is right on {right} % of the rows, on {chance} % with shuffled labels: correct \
+                 the labels and their order, name their output with --label-output, or leave them out"
+            ));
         }
         Ok(())
     }
 }
 
 fn contradiction(right: Share, labels: &[usize]) -> Error {
-    Error::Labels {
-        right: format!("{:.1}", 100.0 * right.value),
-        usual: format!("{:.1}", 100.0 * usual(labels).value),
-    }
+    let (right, usual) = (100.0 * right.value, 100.0 * usual(labels).value);
+    Error::Unusable(format!(
+        "the labels contradict the model: it is right on {right:.1} %, the most frequent label would be on {usual:.1} %: correct \
+         the labels, or name their output with --label-output"
+    ))
 }
 
 /// The share of the most frequent label.
@@ -475,7 +488,7 @@ mod tests {
     fn labels_without_classes_are_refused() {
         let labels = [0, 1];
         let refused = meaning(floats(1, &[0.3, 0.7]), &[], Some(&labels)).unwrap_err();
-        assert_eq!(refused, Error::NoClasses);
+        assert!(refused.to_string().contains("no output is a class"), "{refused}");
         let given = [Given { output: None, meaning: Meaning::Decision(0.5), source: Source::Flag }];
         assert_eq!(meaning(floats(1, &[0.3, 0.7]), &given, Some(&labels)), Ok(Meaning::Decision(0.5)));
     }

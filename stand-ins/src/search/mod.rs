@@ -23,7 +23,7 @@ pub use frontier::{Candidate, Frontier, Interruption, Refused, Setting};
 pub use grades::{Apart, Grade, Grades, grade};
 pub use school::{Lessons, School};
 
-use crate::Error;
+use crate::error::{Error, unusable};
 use crate::exact::settle;
 use crate::graph::{Survey, work};
 use crate::measure::{
@@ -77,7 +77,12 @@ pub struct Wish {
 /// Checks the size of a graph. To be called before an engine loads it, which takes far more memory.
 pub fn check_size(model: &Model) -> Result<(), Error> {
     let nodes = model.proto().graph.as_ref().map_or(0, |graph| graph.node.len());
-    if nodes > MOST_NODES { Err(Error::TooManyNodes { nodes, limit: MOST_NODES }) } else { Ok(()) }
+    if nodes <= MOST_NODES {
+        return Ok(());
+    }
+    unusable(format!(
+        "the graph has {nodes} nodes, more than {MOST_NODES}: make a stand-in with the tools that exported it"
+    ))
 }
 
 /// Searches a stand-in for the model in a file. With a school, the best candidates are also taught.
@@ -95,9 +100,15 @@ pub fn make(
     check_size(model)?;
     let places = given.distinct(wish.in_time);
     match (given.len(), places.len(), FEWEST_ROWS) {
-        (given, _, wanted) if given < wanted => return Err(Error::TooFewRows { given, wanted }),
+        (given, _, wanted) if given < wanted => {
+            return unusable(format!(
+                "{given} rows are too few: some calibrate and the others judge: give at least {wanted}"
+            ));
+        }
         (given, distinct, wanted) if distinct < wanted => {
-            return Err(Error::TooFewDistinct { given, distinct, wanted });
+            return unusable(format!(
+                "{given} rows, of which only {distinct} are different, are too few: give at least {wanted} different rows"
+            ));
         }
         (given, distinct, _) if distinct < given => {
             progress.tell(&format!("{distinct} of {given} rows are different: copies are left out"));
@@ -132,7 +143,12 @@ pub fn make(
     ));
     // Then even a candidate that always agrees would not be chosen.
     if usual.value >= NEARLY_ALL && Share::gap(&vec![true; constant.len()], &constant).low <= 0.0 {
-        return Err(Error::Constant { agreement: usual.percent(1, " %"), rows: judged.len() });
+        return unusable(format!(
+            "a constant answer agrees with the deployed model on {} of the {} rows that judge, so no stand-in could be surely \
+             better: give rows with more different answers, or more rows",
+            usual.percent(1, " %"),
+            judged.len()
+        ));
     }
     progress.tell(&format!("this takes about {}", in_words(estimate(each, &parts, wish))));
     let work = work(&draft, &Survey::of(workshop, &draft, &calibration)?);
@@ -235,7 +251,10 @@ fn at(labels: &[usize], places: &[usize]) -> Vec<usize> {
 /// infinite scores may exclude classes.
 fn check_finite(said: &[Tensor], place: impl Fn(usize) -> usize) -> Result<(), Error> {
     match finite(said).iter().position(|is_finite| !is_finite) {
-        Some(row) => Err(Error::NotFinite { row: place(row) }),
+        Some(row) => unusable(format!(
+            "the deployed model answers row {} with NaN or infinity, which servers withhold: remove it, or export finite scores",
+            place(row)
+        )),
         None => Ok(()),
     }
 }
@@ -293,8 +312,10 @@ fn answers(runner: &mut Runner, rows: &Rows, progress: &dyn Progress) -> Result<
         parts.resize_with(outputs.len(), Vec::new);
         for (at, (parts, output)) in parts.iter_mut().zip(outputs).enumerate() {
             if output.rows() != count {
-                let (output, actual) = (names.get(at).cloned().unwrap_or_default(), output.rows());
-                return Err(Error::Answers { output, count, actual });
+                let (name, actual) = (names.get(at).cloned().unwrap_or_default(), output.rows());
+                return Err(Error::Failed(format!(
+                    "{count} rows went into the model, {actual} answers came out of '{name}'"
+                )));
             }
             parts.push(output);
         }

@@ -132,7 +132,7 @@ fn infinite_score_of_the_deployed_model_is_refused() {
     builder.node("Log", "y", &[&kept]);
     builder.output(Value::batch_of_f32("y", &[3]));
     let found = found_for(&builder.build().unwrap(), 60, &WISH, None);
-    assert!(matches!(found, Err(Error::NotFinite { .. })), "{found:?}");
+    assert!(found.unwrap_err().to_string().contains("NaN or infinity, which servers withhold"));
 }
 
 #[test]
@@ -242,7 +242,8 @@ fn grades_cover_the_frontier_with_paired_gaps() {
 
 #[test]
 fn make_rejects_too_few_rows_and_copies_of_few() {
-    assert_eq!(found(20, &WISH).unwrap_err(), Error::TooFewRows { given: 20, wanted: FEWEST_ROWS });
+    let few = found(20, &WISH).unwrap_err().to_string();
+    assert!(few.starts_with("20 rows are too few"), "{few}");
     let (stage, model) = (Stage::new(), classifier(3));
     let copies = Tensor::concat_rows(&vec![pictures(20); 3]).unwrap();
     let refused = make(
@@ -253,8 +254,8 @@ fn make_rejects_too_few_rows_and_copies_of_few() {
         &Alone,
         None,
     );
-    let wanted = Error::TooFewDistinct { given: 60, distinct: 20, wanted: FEWEST_ROWS };
-    assert_eq!(refused.unwrap_err(), wanted);
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.starts_with("60 rows, of which only 20 are different"), "{refused}");
 }
 
 #[test]
@@ -269,7 +270,7 @@ fn make_rejects_too_many_nodes_before_any_run() {
     let signature = parm_backend::engine::Signature::default();
     let rows = Rows::new(&signature, &[]).unwrap();
     let refused = make(&stage.workshop, (Path::new("none"), &model), &rows, &WISH, &Alone, None).unwrap_err();
-    assert_eq!(refused, Error::TooManyNodes { nodes: MOST_NODES + 1, limit: MOST_NODES });
+    assert!(refused.to_string().contains("nodes, more than 50000"), "{refused}");
 }
 
 #[test]
@@ -277,8 +278,8 @@ fn search_ends_early_when_a_constant_answer_always_agrees() {
     // A decision about probabilities of three classes, none of which is negative.
     let decision = Given { output: None, meaning: Meaning::Decision(0.0), source: Source::Flag };
     let stopped = found(60, &Wish { meanings: vec![decision], ..WISH }).unwrap_err();
-    let Error::Constant { rows: 24, .. } = &stopped else { panic!("{stopped:?}") };
-    assert!(stopped.to_string().contains("a constant answer agrees"), "{stopped}");
+    let said = stopped.to_string();
+    assert!(said.contains("a constant answer agrees") && said.contains("24 rows that judge"), "{said}");
 }
 
 #[test]
