@@ -1,7 +1,9 @@
-"""Saves CIFAR batches, recordings (WAV) or photos with boxes (Pascal VOC) as numpy arrays for `parm train`.
+"""Saves CIFAR batches, recordings (WAV), sequences (npz) or photos with boxes (Pascal VOC) as numpy arrays for
+`parm train`.
 
     python3 training/convert.py cifar data_batch_*.bin train
     python3 training/convert.py wav recordings words --features mfcc
+    python3 training/convert.py npz digits.npz digits --inputs X --labels y --lengths lengths
     python3 training/convert.py voc BCCD train --split trainval --object WBC --size 64x64
     parm train base --model boxes --data npy:train/inputs.npy,train/values.npy ...
 
@@ -126,6 +128,27 @@ def wav(flags):
     save(flags.to, np.stack(rows), labels=np.array([classes.index(name) for _, name in named]))
 
 
+def npz(flags):
+    """Sequences of an archive, which lie end to end, as pictures of one length: features are brought to mean 0 and deviation
+    1 over the whole file, and each sequence is resampled between its first and its last frame."""
+    try:
+        with np.load(flags.source) as archive:
+            rows, lengths = archive[flags.inputs].astype(np.float64), archive[flags.lengths].astype(np.int64)
+            labels = archive[flags.labels].astype(np.int64)
+    except (KeyError, ValueError) as error:
+        raise Unusable(f"{flags.source}: {error}") from error
+    if rows.ndim != 2 or lengths.min() < 1 or lengths.sum() != len(rows) or len(labels) != len(lengths):
+        raise Unusable(f"{flags.source}: {rows.shape} rows do not fit {len(lengths)} lengths and {len(labels)} labels")
+    deviation = rows.std(axis=0)
+    rows = (rows - rows.mean(axis=0)) / np.where(deviation > 1e-6, deviation, 1)
+    pictures = []
+    for sequence in np.split(rows, np.cumsum(lengths)[:-1]):
+        at = np.linspace(0, len(sequence) - 1, flags.frames)
+        features = [np.interp(at, np.arange(len(sequence)), feature) for feature in sequence.T]
+        pictures.append(np.stack(features, axis=1)[None])
+    save(flags.to, np.stack(pictures).astype(np.float32), labels=labels)
+
+
 def only_box(path, wanted):
     """The box of the only object of this name, in pixels; None if there are none or several."""
     try:
@@ -187,6 +210,13 @@ def main():
     kind.add_argument("--coefficients", type=int, default=13)
     kind.add_argument("--seconds", type=float, default=1.0)
     kind.set_defaults(run=wav)
+    kind = kinds.add_parser("npz", help="sequences end to end in an archive of numpy")
+    kind.add_argument("source", type=pathlib.Path)
+    kind.add_argument("--inputs", default="x", help="name of the array of frames [default: x]")
+    kind.add_argument("--labels", default="y", help="name of the array of classes [default: y]")
+    kind.add_argument("--lengths", default="lengths", help="name of the array of lengths [default: lengths]")
+    kind.add_argument("--frames", type=int, default=20, help="frames of each row [default: 20]")
+    kind.set_defaults(run=npz)
     kind = kinds.add_parser("voc", help="Pascal VOC: photos with one object, and its box")
     kind.add_argument("source", type=pathlib.Path)
     kind.add_argument("--split", default="train")

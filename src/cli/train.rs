@@ -67,7 +67,7 @@ pub struct Run {
     /// Any field of the recipe by its path, as TOML (repeat): `--set run.batch=32`, see docs/training.md
     #[arg(long, value_name = "PATH=VALUE")]
     pub set: Vec<String>,
-    /// Folder for checkpoints, metrics (JSON lines) and curves (SVG)
+    /// Folder for checkpoints and metrics (JSON lines)
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     pub runs: PathBuf,
     /// Model repository for the result

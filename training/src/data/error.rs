@@ -38,8 +38,6 @@ pub enum Unusable {
     Nothing { path: PathBuf, wanted: String },
     #[error("'{}' holds more than {limit} files: split it", path.display())]
     TooManyFiles { path: PathBuf, limit: usize },
-    #[error("'{}' has no array '{name}': it has {}", path.display(), available.join(", "))]
-    NoArray { path: PathBuf, name: String, available: Vec<String> },
     #[error("'{}' has no column '{name}': it has {}", path.display(), available.join(", "))]
     NoColumn { path: PathBuf, name: String, available: Vec<String> },
     #[error("'{text}' is not a data source: {message}")]
@@ -58,8 +56,6 @@ pub enum Unusable {
         "the bundle's preprocessing has a number that is not finite, or a deviation of 0: publish it again"
     )]
     Preprocessing,
-    #[error("unknown data set '{name}': use {known}")]
-    Unknown { name: String, known: String },
 }
 
 impl From<parm_arrays::Error> for Unusable {

@@ -335,7 +335,7 @@ impl Runner<'_> {
         run: impl Fn(Surroundings<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let path = |end: &str| Some(self.file(kind, key, end));
-        let files = Files { checkpoint: path("checkpoint"), metrics: path("jsonl"), curves: path("svg") };
+        let files = Files { checkpoint: path("checkpoint"), metrics: path("jsonl") };
         let around = Surroundings { observer: &Unobserved, stop: self.stop, files: &files };
         use CheckpointError::{Damaged, OtherRun};
         let done = match run(around) {

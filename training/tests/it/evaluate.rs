@@ -6,7 +6,7 @@ use parm_training::Array;
 use parm_training::data::Samples;
 use parm_training::evaluate::{Bench, Contender, Model, Order, Rules};
 use parm_training::evaluate::{Confidence, Evaluation, Groups, Metric, Mismatch, Report, Table, Truth};
-use parm_training::evaluate::{constant_answer, encode, parity, picture};
+use parm_training::evaluate::{constant_answer, encode, parity};
 
 const ROWS: usize = 60;
 const CLASSES: usize = 4;
@@ -269,7 +269,7 @@ fn label_beyond_the_classes_is_rejected_with_its_row() {
 }
 
 #[test]
-fn table_is_written_as_text_csv_and_picture() {
+fn table_is_written_as_text_and_csv() {
     let mut table = Table::default();
     table.push("two, summed", evaluated(&CodeSpec::new(Kind::Sum, 2, 1), |_| {}));
     table.push("three", evaluated(&CodeSpec::new(Kind::Sum, 3, 1), |outputs| outputs.fill(0.0)));
@@ -278,6 +278,4 @@ fn table_is_written_as_text_csv_and_picture() {
     assert_eq!(lines.len(), 3);
     assert!(lines[1].starts_with("\"two, summed\",sum,2,1,top-1,0.900000,0.900000,0.900000,,"), "{csv}");
     assert!(table.to_string().contains("90.00"), "{table}");
-    let svg = picture(&table);
-    assert!(svg.starts_with("<svg") && svg.contains("two, summed") && svg.contains("A_o"), "{svg}");
 }
