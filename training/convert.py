@@ -1,6 +1,7 @@
-"""Saves CIFAR batches, recordings (WAV), sequences (npz) or photos with boxes (Pascal VOC) as numpy arrays for
-`parm train`.
+"""Saves folders of images, CIFAR batches, recordings (WAV), sequences (npz) or photos with boxes (Pascal VOC) as numpy
+arrays for `parm train`.
 
+    python3 training/convert.py images photos train --size 32x32
     python3 training/convert.py cifar data_batch_*.bin train
     python3 training/convert.py wav recordings words --features mfcc
     python3 training/convert.py npz digits.npz digits --inputs X --labels y --lengths lengths
@@ -8,7 +9,7 @@
     parm train base --model boxes --data npy:train/inputs.npy,train/values.npy ...
 
 The last path is a new folder for `inputs.npy` with `labels.npy` (classes) or `values.npy` (boxes). It needs numpy, and
-Pillow for photos.
+Pillow for images.
 """
 
 import argparse
@@ -30,6 +31,31 @@ def save(folder, inputs, **targets):
     for name, array in {"inputs": inputs, **targets}.items():
         np.save(folder / f"{name}.npy", array)
     print(f"{folder}: {len(inputs)} rows of {list(inputs.shape[1:])}")
+
+
+def images(flags):
+    """Images of any format that Pillow reads, one folder for each class, in order of names."""
+    from PIL import Image
+
+    classes = sorted(path for path in flags.source.iterdir() if path.is_dir())
+    rows, labels = [], []
+    for label, folder in enumerate(classes):
+        files = sorted(path for path in folder.iterdir() if path.suffix.lower() in (".png", ".jpg", ".jpeg"))
+        if not files:
+            raise Unusable(f"{folder}: no file that ends in png, jpg or jpeg")
+        for path in files:
+            with Image.open(path) as image:
+                image = image.convert("L" if flags.gray else "RGB")
+                if flags.size:
+                    image = image.resize(flags.size, Image.Resampling.BILINEAR)
+                pixels = np.asarray(image, np.float32).reshape(image.height, image.width, -1).transpose(2, 0, 1) / 255
+            if rows and pixels.shape != rows[0].shape:
+                raise Unusable(f"{path}: shape {pixels.shape}, but other files have {rows[0].shape}: give a common --size")
+            rows.append(pixels)
+            labels.append(label)
+    if not rows:
+        raise Unusable(f"{flags.source}: no folder of a class")
+    save(flags.to, np.stack(rows), labels=np.array(labels))
 
 
 def cifar(flags):
@@ -199,6 +225,11 @@ def size(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     kinds = parser.add_subparsers(dest="kind", required=True)
+    kind = kinds.add_parser("images", help="folders of images, one for each class")
+    kind.add_argument("source", type=pathlib.Path)
+    kind.add_argument("--size", type=size, help="HEIGHTxWIDTH [default: as they are]")
+    kind.add_argument("--gray", action="store_true", help="one channel of brightness")
+    kind.set_defaults(run=images)
     kind = kinds.add_parser("cifar", help="CIFAR's binary batches")
     kind.add_argument("batches", nargs="+", type=pathlib.Path)
     kind.add_argument("--classes", type=int, choices=(10, 100), default=10)

@@ -17,11 +17,10 @@ Sources, for --data and --test of other commands:
   npy:ROWS,LABELS              arrays of numpy; a matrix of labels is values to predict. Stand-ins and base models take one
                                array of rows for each input
   csv:FILE                     ?target=COLUMN [the last], &as=class or value; words become columns of 0 and 1
-  folder:FOLDER                PNG and JPEG images, one folder for each class; ?size=32x32&gray
   bytes:FOLDER,FOLDER..        any files, 1024 bytes of either end, for file-type models, without labels; ?each=100 at most
                                of every ending, drawn with &draw=1
-Sequences of unequal length (npz), CIFAR's batches, recordings (WAV) and photos with boxes (Pascal VOC) become arrays of
-numpy with training/convert.py.
+Folders of images, sequences of unequal length (npz), CIFAR's batches, recordings (WAV) and photos with boxes (Pascal VOC)
+become arrays of numpy with training/convert.py.
 Any source: rows=FROM..TO takes some rows, sample=1000 random ones; part=train or part=test with hold=0.2 (share of test
 rows) and seed=1 a random part.";
 

@@ -1,4 +1,4 @@
-//! Data sets from common file formats: idx (MNIST), npy, CSV, images, bytes of files.
+//! Data sets from common file formats: idx (MNIST), npy, CSV, bytes of files.
 //!
 //! A [`Source`] describes in one line of text which files to read and how; it reads [`Samples`]. Readers check sizes
 //! in a file against its length before they use them, within a [`Limit`]. Errors name the file and the line.
@@ -8,8 +8,6 @@ mod bytes;
 mod csv;
 mod error;
 mod file;
-mod folder;
-mod image;
 mod normal;
 mod options;
 mod part;

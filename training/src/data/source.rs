@@ -7,7 +7,7 @@ use std::str::FromStr;
 use super::file::Limit;
 use super::options::Options;
 use super::part::Part;
-use super::{Samples, Unusable, bytes, csv, folder, image};
+use super::{Samples, Unusable, bytes, csv};
 
 /// The kinds of sources, with a help text for each.
 pub const KINDS: &[(&str, &str)] = &[
@@ -17,7 +17,6 @@ pub const KINDS: &[(&str, &str)] = &[
         "csv",
         "FILE: target=COLUMN [the last], as=class or value; text columns become one column for each word",
     ),
-    ("folder", "FOLDER: PNG and JPEG images, one folder for each class; size=32x32, gray"),
     (
         "bytes",
         "FOLDER,FOLDER..: files of any kind below them as a file-type model sees them, 1024 bytes from either end, no \
@@ -82,7 +81,6 @@ impl Source {
                 Samples::npys(arrays, paths.get(inputs).copied(), limit)
             }
             "csv" => csv::read(self.one()?, &csv::TargetColumn::read(options)?, limit),
-            "folder" => folder::images(self.one()?, image::Form::read(options)?, limit),
             _ => bytes::read(&self.paths, bytes::Draw::read(options)?, limit),
         }
     }

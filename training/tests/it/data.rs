@@ -2,10 +2,8 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::Path;
 
 use flate2::{Compression, write::GzEncoder};
-use image::{Rgb, RgbImage};
 use parm_parity_models::bundle::Preprocessing;
 use parm_training::Array;
 use parm_training::data::{Limit, Samples, Source, Unusable, normalise};
@@ -53,11 +51,6 @@ fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
 
 fn floats(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
-}
-
-fn picture(path: &Path, size: (u32, u32), color: impl Fn(u32, u32) -> [u8; 3]) {
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    RgbImage::from_fn(size.0, size.1, |x, y| Rgb(color(x, y))).save(path).unwrap();
 }
 
 #[test]
@@ -163,25 +156,6 @@ fn invalid_cell_is_named_by_line_and_column() {
         let message = refusal(&folder, source);
         assert!(message.contains(expected), "{message}");
     }
-}
-
-#[test]
-fn folders_of_images_become_classes() {
-    let folder = folder();
-    let at = |name: &str| folder.path().join(name);
-    picture(&at("dog/1.png"), (2, 3), |_, _| [255, 0, 51]);
-    picture(&at("cat/1.png"), (2, 3), |x, _| if x == 0 { [255; 3] } else { [0; 3] });
-    let samples = read(&folder, "folder:{}").unwrap();
-    assert_eq!((samples.inputs.shape(), samples.labels), (&[2, 3, 3, 2][..], Some(vec![0, 1])));
-    let dog = &samples.inputs.data()[18..];
-    assert!(dog[..6].iter().all(|red| *red == 1.0) && dog[6..12].iter().all(|green| *green == 0.0));
-    assert!(dog[12..].iter().all(|blue| (blue - 0.2).abs() < 1e-6));
-    let gray = read(&folder, "folder:{}?gray&size=1x1").unwrap();
-    assert_eq!(gray.inputs.shape(), [2, 1, 1, 1]);
-    assert!((gray.inputs.data()[0] - 0.5).abs() < 0.01, "half of the cat is white: {:?}", gray.inputs);
-    fs::create_dir(at("emu")).unwrap();
-    let message = refusal(&folder, "folder:{}");
-    assert!(message.contains("emu' holds no file that ends in png or jpg or jpeg"), "{message}");
 }
 
 #[test]

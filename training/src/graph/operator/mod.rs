@@ -12,7 +12,6 @@ mod matmul;
 mod norm;
 mod pieces;
 mod pool;
-mod recurrent;
 mod reduce;
 mod resize;
 pub(super) mod shape;
@@ -135,14 +134,11 @@ fn kernel(spec: &Spec) -> Result<Kernel, Problem> {
         "GlobalAveragePool" => pool::global_average(),
         "GlobalMaxPool" => pool::global_max(),
         "GroupNormalization" => norm::group(spec),
-        "GRU" => recurrent::gru(spec),
         "InstanceNormalization" => norm::instance(spec),
         "LayerNormalization" => norm::layer(spec),
-        "LSTM" => recurrent::lstm(spec),
         "MatMul" => matmul::matmul(),
         "MaxPool" => pool::max(spec),
         "Resize" => resize::resize(spec),
-        "Upsample" => resize::upsample(spec),
 
         // Shapes, constants, and movements of elements.
         "Cast" => shape::cast(spec),
