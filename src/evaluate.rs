@@ -1,6 +1,5 @@
 //! `parm evaluate`: measures the codes of a bundle, and codes that need no training, on data.
 
-use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +11,7 @@ use parm_parity_models::bundle::{Calibration, Manifest, Meaning, ModelFile, Pari
 use parm_parity_models::onnx::{Limits, Model};
 use parm_parity_models::repository::Repository;
 use parm_training::data::{Limit, Samples, Source, normalise};
-use parm_training::evaluate::{self, Bench, Contender, Metric, Order, Report, Rules, Table, picture};
+use parm_training::evaluate::{self, Bench, Contender, Metric, Order, Report, Rules, Table};
 use parm_training::{Array, Error, Teacher};
 
 use crate::Failure;
@@ -212,9 +211,6 @@ fn code(text: &str) -> anyhow::Result<CodeSpec> {
 }
 
 fn show(table: &Table, flags: &Evaluate) -> anyhow::Result<()> {
-    if let Some(path) = &flags.picture {
-        fs::write(path, picture(table)).with_context(|| format!("cannot write {}", path.display()))?;
-    }
     let text = match flags.output {
         Form::Text => table.to_string(),
         Form::Json => serde_json::to_string_pretty(table)? + "\n",

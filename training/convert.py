@@ -1,12 +1,15 @@
-"""Saves CIFAR batches, recordings (WAV) or photos with boxes (Pascal VOC) as numpy arrays for `parm train`.
+"""Saves folders of images, CIFAR batches, recordings (WAV), sequences (npz) or photos with boxes (Pascal VOC) as numpy
+arrays for `parm train`.
 
+    python3 training/convert.py images photos train --size 32x32
     python3 training/convert.py cifar data_batch_*.bin train
     python3 training/convert.py wav recordings words --features mfcc
+    python3 training/convert.py npz digits.npz digits --inputs X --labels y --lengths lengths
     python3 training/convert.py voc BCCD train --split trainval --object WBC --size 64x64
     parm train base --model boxes --data npy:train/inputs.npy,train/values.npy ...
 
 The last path is a new folder for `inputs.npy` with `labels.npy` (classes) or `values.npy` (boxes). It needs numpy, and
-Pillow for photos.
+Pillow for images.
 """
 
 import argparse
@@ -28,6 +31,31 @@ def save(folder, inputs, **targets):
     for name, array in {"inputs": inputs, **targets}.items():
         np.save(folder / f"{name}.npy", array)
     print(f"{folder}: {len(inputs)} rows of {list(inputs.shape[1:])}")
+
+
+def images(flags):
+    """Images of any format that Pillow reads, one folder for each class, in order of names."""
+    from PIL import Image
+
+    classes = sorted(path for path in flags.source.iterdir() if path.is_dir())
+    rows, labels = [], []
+    for label, folder in enumerate(classes):
+        files = sorted(path for path in folder.iterdir() if path.suffix.lower() in (".png", ".jpg", ".jpeg"))
+        if not files:
+            raise Unusable(f"{folder}: no file that ends in png, jpg or jpeg")
+        for path in files:
+            with Image.open(path) as image:
+                image = image.convert("L" if flags.gray else "RGB")
+                if flags.size:
+                    image = image.resize(flags.size, Image.Resampling.BILINEAR)
+                pixels = np.asarray(image, np.float32).reshape(image.height, image.width, -1).transpose(2, 0, 1) / 255
+            if rows and pixels.shape != rows[0].shape:
+                raise Unusable(f"{path}: shape {pixels.shape}, but other files have {rows[0].shape}: give a common --size")
+            rows.append(pixels)
+            labels.append(label)
+    if not rows:
+        raise Unusable(f"{flags.source}: no folder of a class")
+    save(flags.to, np.stack(rows), labels=np.array(labels))
 
 
 def cifar(flags):
@@ -126,6 +154,27 @@ def wav(flags):
     save(flags.to, np.stack(rows), labels=np.array([classes.index(name) for _, name in named]))
 
 
+def npz(flags):
+    """Sequences of an archive, which lie end to end, as pictures of one length: features are brought to mean 0 and deviation
+    1 over the whole file, and each sequence is resampled between its first and its last frame."""
+    try:
+        with np.load(flags.source) as archive:
+            rows, lengths = archive[flags.inputs].astype(np.float64), archive[flags.lengths].astype(np.int64)
+            labels = archive[flags.labels].astype(np.int64)
+    except (KeyError, ValueError) as error:
+        raise Unusable(f"{flags.source}: {error}") from error
+    if rows.ndim != 2 or lengths.min() < 1 or lengths.sum() != len(rows) or len(labels) != len(lengths):
+        raise Unusable(f"{flags.source}: {rows.shape} rows do not fit {len(lengths)} lengths and {len(labels)} labels")
+    deviation = rows.std(axis=0)
+    rows = (rows - rows.mean(axis=0)) / np.where(deviation > 1e-6, deviation, 1)
+    pictures = []
+    for sequence in np.split(rows, np.cumsum(lengths)[:-1]):
+        at = np.linspace(0, len(sequence) - 1, flags.frames)
+        features = [np.interp(at, np.arange(len(sequence)), feature) for feature in sequence.T]
+        pictures.append(np.stack(features, axis=1)[None])
+    save(flags.to, np.stack(pictures).astype(np.float32), labels=labels)
+
+
 def only_box(path, wanted):
     """The box of the only object of this name, in pixels; None if there are none or several."""
     try:
@@ -176,6 +225,11 @@ def size(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     kinds = parser.add_subparsers(dest="kind", required=True)
+    kind = kinds.add_parser("images", help="folders of images, one for each class")
+    kind.add_argument("source", type=pathlib.Path)
+    kind.add_argument("--size", type=size, help="HEIGHTxWIDTH [default: as they are]")
+    kind.add_argument("--gray", action="store_true", help="one channel of brightness")
+    kind.set_defaults(run=images)
     kind = kinds.add_parser("cifar", help="CIFAR's binary batches")
     kind.add_argument("batches", nargs="+", type=pathlib.Path)
     kind.add_argument("--classes", type=int, choices=(10, 100), default=10)
@@ -187,6 +241,13 @@ def main():
     kind.add_argument("--coefficients", type=int, default=13)
     kind.add_argument("--seconds", type=float, default=1.0)
     kind.set_defaults(run=wav)
+    kind = kinds.add_parser("npz", help="sequences end to end in an archive of numpy")
+    kind.add_argument("source", type=pathlib.Path)
+    kind.add_argument("--inputs", default="x", help="name of the array of frames [default: x]")
+    kind.add_argument("--labels", default="y", help="name of the array of classes [default: y]")
+    kind.add_argument("--lengths", default="lengths", help="name of the array of lengths [default: lengths]")
+    kind.add_argument("--frames", type=int, default=20, help="frames of each row [default: 20]")
+    kind.set_defaults(run=npz)
     kind = kinds.add_parser("voc", help="Pascal VOC: photos with one object, and its box")
     kind.add_argument("source", type=pathlib.Path)
     kind.add_argument("--split", default="train")

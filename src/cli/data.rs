@@ -9,20 +9,18 @@ use super::Output;
 pub const EXAMPLES: &str = "Examples:
   parm data show 'csv:diamonds.csv?target=price&as=value'
       rows, shape, classes and range of a source
-  parm data save 'npz:digits.npz?inputs=X&labels=y&lengths=lengths' digits
-      digits/inputs.npy and digits/labels.npy, for `parm stand-in`
+  parm data save csv:flowers.csv flowers
+      flowers/inputs.npy and flowers/labels.npy, for `parm stand-in`
 
 Sources, for --data and --test of other commands:
   idx:IMAGES,LABELS            MNIST and its family, plain or gzipped
   npy:ROWS,LABELS              arrays of numpy; a matrix of labels is values to predict. Stand-ins and base models take one
                                array of rows for each input
-  npz:FILE                     ?inputs=x&labels=y name the arrays; &lengths=NAME for sequences end to end, each stretched
-                               to &frames=20; &standard brings each feature to mean 0 and deviation 1
   csv:FILE                     ?target=COLUMN [the last], &as=class or value; words become columns of 0 and 1
-  folder:FOLDER                PNG and JPEG images, one folder for each class; ?size=32x32&gray
   bytes:FOLDER,FOLDER..        any files, 1024 bytes of either end, for file-type models, without labels; ?each=100 at most
                                of every ending, drawn with &draw=1
-CIFAR's batches, recordings (WAV) and photos with boxes (Pascal VOC) become arrays of numpy with training/convert.py.
+Folders of images, sequences of unequal length (npz), CIFAR's batches, recordings (WAV) and photos with boxes (Pascal VOC)
+become arrays of numpy with training/convert.py.
 Any source: rows=FROM..TO takes some rows, sample=1000 random ones; part=train or part=test with hold=0.2 (share of test
 rows) and seed=1 a random part.";
 

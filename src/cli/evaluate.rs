@@ -38,9 +38,6 @@ pub struct Evaluate {
     /// Write the accuracies into the bundle
     #[arg(long)]
     pub write: bool,
-    /// File for the curves (SVG)
-    #[arg(long, value_name = "FILE")]
-    pub picture: Option<PathBuf>,
     /// Form of the output
     #[arg(long, value_enum, default_value_t = Form::Text)]
     pub output: Form,

@@ -19,7 +19,7 @@ pub const EXAMPLES: &str = "Examples:
       a parity model with a prediction for each slot, and the bundle models/fashion/parm.toml
   parm train stand-in --deployed fashion --data idx:train-images.gz,train-labels.gz --set width=0.5
       a thinner model, for the policy stand-in
-  parm train matrix training/matrix/mlp.toml --data datasets --results results --jobs 2
+  parm train matrix training/matrix/mlp.toml --data datasets --results results
       many runs, without those that have results";
 
 /// `parm train`.
@@ -67,7 +67,7 @@ pub struct Run {
     /// Any field of the recipe by its path, as TOML (repeat): `--set run.batch=32`, see docs/training.md
     #[arg(long, value_name = "PATH=VALUE")]
     pub set: Vec<String>,
-    /// Folder for checkpoints, metrics (JSON lines) and curves (SVG)
+    /// Folder for checkpoints and metrics (JSON lines)
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     pub runs: PathBuf,
     /// Model repository for the result
@@ -194,9 +194,6 @@ pub struct Matrix {
     /// Folder for results, base models and checkpoints
     #[arg(long, value_name = "FOLDER", default_value = "training/results")]
     pub results: PathBuf,
-    /// Trainings at a time, which share the cores
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub jobs: usize,
     /// Device: `cpu`, `vulkan:N` or `cuda:N`; GPUs need a build with that feature
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
     pub device: String,

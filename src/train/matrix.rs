@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use parm_grids::{Folder, Share};
+use parm_grids::Share;
 use parm_training::matrix::{Cell, GRID, Matrix, MatrixObserver, Outcome, Place, Results, Runner, render};
 use parm_training::{Device, Error, Teacher};
 
@@ -51,7 +51,6 @@ fn run(
         let runner = Runner {
             matrix,
             place: &place,
-            jobs: given.jobs,
             device,
             ask: &ask,
             clock: &clock::shares,
@@ -67,7 +66,6 @@ fn run(
 }
 
 fn share(given: &flags::Matrix, device: Device, matrices: &[Matrix], share: Share) -> anyhow::Result<()> {
-    let folder = Folder::create(&given.results, GRID)?;
     let all = cells(matrices);
     let mut wanted: BTreeSet<String> = share.of(&all).into_iter().map(|cell| cell.key).collect();
     eprintln!("share {share}: {} of {} cells", wanted.len(), all.len());
@@ -75,7 +73,7 @@ fn share(given: &flags::Matrix, device: Device, matrices: &[Matrix], share: Shar
         // A cell of several files runs for the first of them.
         let keys = runner.matrix.grid().into_iter().map(|cell| cell.key);
         let keys: BTreeSet<String> = keys.filter(|key| wanted.remove(key)).collect();
-        Ok(runner.run_share(&folder, &keys)?)
+        Ok(runner.run_share(&keys)?)
     })
 }
 

@@ -65,7 +65,7 @@ pub fn count(flag: Option<u32>) -> Option<Value> {
 /// Returns the files of the run `name`.
 pub fn files(runs: &Path, name: &str) -> Files {
     let path = |end: &str| Some(runs.join(format!("{name}.{end}")));
-    Files { checkpoint: path("checkpoint"), metrics: path("jsonl"), curves: path("svg") }
+    Files { checkpoint: path("checkpoint"), metrics: path("jsonl") }
 }
 
 /// Returns the device that the flags name.

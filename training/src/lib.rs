@@ -25,6 +25,6 @@ pub use array::Array;
 pub use device::Device;
 pub use error::Error;
 pub use fit::{Course, Decay};
-pub use graph::{Host, Problem};
+pub use graph::{Host, Mode, Problem};
 pub use learn::{Augmentation, Loss, Marks, Teacher};
 pub use network::{Gradients, Network};

@@ -13,9 +13,12 @@ use md5::{Digest, Md5};
 use parm_arrays::{TOKENS, tokens, walk};
 
 use super::file::Limit;
-use super::folder::{MOST_FILES, Rows};
 use super::options::Options;
 use super::{Samples, Unusable};
+use crate::Array;
+
+/// Maximum number of files of a data set.
+const MOST_FILES: usize = 4_000_000;
 
 /// Limits on the files to read.
 #[derive(Clone, Copy, Debug)]
@@ -48,15 +51,19 @@ pub(super) fn read(folders: &[PathBuf], draw: Draw, limit: Limit) -> Result<Samp
         taken.extend(files.into_iter().take(draw.each).map(|(_, path)| path));
     }
     taken.sort_unstable();
-    let (mut rows, mut seen) = (Rows::new(limit), BTreeSet::new());
+    let (mut rows, mut seen) = (Vec::new(), BTreeSet::new());
     for path in taken {
         let Ok(Some(tokens)) = tokens(&path) else { continue };
         let tokens: Vec<f32> = tokens.into_iter().map(f32::from).collect();
         if seen.insert(digest(&tokens)) {
-            rows.add(&path, &[TOKENS], &tokens)?;
+            if 4 * (rows.len() + tokens.len()) as u64 > limit.0 {
+                return Err(Unusable::TooLarge { path, limit: limit.0 });
+            }
+            rows.extend(tokens);
         }
     }
-    Samples::new(rows.array(), None)
+    let rows = Array::new(vec![rows.len() / TOKENS, TOKENS], rows).expect("rows of one length");
+    Samples::new(rows, None)
 }
 
 /// A pseudo-random number that depends on the name and the seed only.

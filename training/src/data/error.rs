@@ -30,16 +30,8 @@ pub enum Unusable {
     EmptyClass { class: usize, classes: usize },
     #[error("'{}', line {line}: {detail}", path.display())]
     Line { path: PathBuf, line: u64, detail: String },
-    #[error("'{}' would be larger than {limit} bytes while it is resized to {height}x{width}: resize it before", path.display())]
-    Resize { path: PathBuf, height: usize, width: usize, limit: u64 },
-    #[error("'{}' has shape {actual:?} but other files have {expected:?}: give a common size", path.display())]
-    Shape { path: PathBuf, expected: Vec<usize>, actual: Vec<usize> },
-    #[error("'{}' holds {wanted}: add files or name another folder", path.display())]
-    Nothing { path: PathBuf, wanted: String },
     #[error("'{}' holds more than {limit} files: split it", path.display())]
     TooManyFiles { path: PathBuf, limit: usize },
-    #[error("'{}' has no array '{name}': it has {}", path.display(), available.join(", "))]
-    NoArray { path: PathBuf, name: String, available: Vec<String> },
     #[error("'{}' has no column '{name}': it has {}", path.display(), available.join(", "))]
     NoColumn { path: PathBuf, name: String, available: Vec<String> },
     #[error("'{text}' is not a data source: {message}")]
@@ -58,8 +50,6 @@ pub enum Unusable {
         "the bundle's preprocessing has a number that is not finite, or a deviation of 0: publish it again"
     )]
     Preprocessing,
-    #[error("unknown data set '{name}': use {known}")]
-    Unknown { name: String, known: String },
 }
 
 impl From<parm_arrays::Error> for Unusable {

@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use md5::{Digest, Md5};
-
 use super::Unusable;
 
 /// Maximum size of an unpacked file: a wrong path or a hostile archive must not exhaust memory. Default 4 GiB; larger
@@ -20,10 +18,4 @@ impl Default for Limit {
 /// A file's bytes; gzip is recognised by its first two.
 pub(super) fn read(path: &Path, limit: Limit) -> Result<Vec<u8>, Unusable> {
     Ok(parm_arrays::content(path, limit.0)?)
-}
-
-/// The MD5 sum of a file's unpacked content in hexadecimal, as publishers of data sets state it.
-pub fn md5(path: &Path, limit: Limit) -> Result<String, Unusable> {
-    let digest = Md5::digest(read(path, limit)?);
-    Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -1,30 +1,24 @@
-//! Data sets from common file formats: idx (MNIST), npy, npz, CSV, images, bytes of files.
+//! Data sets from common file formats: idx (MNIST), npy, CSV, bytes of files.
 //!
 //! A [`Source`] describes in one line of text which files to read and how; it reads [`Samples`]. Readers check sizes
 //! in a file against its length before they use them, within a [`Limit`]. Errors name the file and the line.
-//! `training/convert.py` makes npy files of other formats. No reader downloads anything: [`known`] names the command that
-//! fetches a data set, and checks its files.
+//! `training/convert.py` makes npy files of other formats.
 
 mod bytes;
 mod csv;
 mod error;
 mod file;
-mod folder;
-mod image;
-pub mod known;
 mod normal;
-mod npz;
 mod options;
 mod part;
 mod parts;
 mod samples;
 mod save;
-mod sequence;
 mod source;
 
 pub use error::Unusable;
-pub use file::{Limit, md5};
-pub use normal::{fit, normalise};
+pub use file::Limit;
+pub use normal::normalise;
 pub use part::part_in_time;
 pub use parts::Parts;
 pub use samples::Samples;

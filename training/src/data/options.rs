@@ -13,7 +13,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// Parses `name=value&name=value`; a name alone means yes.
+    /// Parses `name=value&name=value`.
     pub(super) fn parse(text: &str) -> Result<Self, Unusable> {
         let mut given = BTreeMap::new();
         for setting in text.split('&').filter(|setting| !setting.is_empty()) {
@@ -42,18 +42,6 @@ impl Options {
     pub(super) fn text(&self, name: &'static str) -> Option<String> {
         self.known.borrow_mut().push(name);
         self.given.borrow_mut().remove(name)
-    }
-
-    /// Whether a setting is switched on.
-    pub(super) fn flag(&self, name: &'static str) -> Result<bool, Unusable> {
-        match self.text(name).as_deref() {
-            None | Some("no") => Ok(false),
-            Some("yes") => Ok(true),
-            Some(other) => {
-                let message = format!("'{other}' is not yes or no");
-                Err(Unusable::Setting { name: name.into(), message })
-            }
-        }
     }
 
     /// Two numbers with `between` between them, if given.

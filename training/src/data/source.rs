@@ -7,22 +7,16 @@ use std::str::FromStr;
 use super::file::Limit;
 use super::options::Options;
 use super::part::Part;
-use super::{Samples, Unusable, bytes, csv, folder, image, npz};
+use super::{Samples, Unusable, bytes, csv};
 
 /// The kinds of sources, with a help text for each.
 pub const KINDS: &[(&str, &str)] = &[
     ("idx", "IMAGES,LABELS: MNIST and its family, plain or gzipped"),
     ("npy", "ROWS,LABELS: arrays that numpy saved; labels are classes, or a matrix of numbers to predict"),
     (
-        "npz",
-        "FILE: inputs=x, labels=y name the arrays; lengths=NAME for sequences end to end, each stretched to frames=20, \
-             with standard each feature brought to mean 0 and deviation 1 over the whole file",
-    ),
-    (
         "csv",
         "FILE: target=COLUMN [the last], as=class or value; text columns become one column for each word",
     ),
-    ("folder", "FOLDER: PNG and JPEG images, one folder for each class; size=32x32, gray"),
     (
         "bytes",
         "FOLDER,FOLDER..: files of any kind below them as a file-type model sees them, 1024 bytes from either end, no \
@@ -86,9 +80,7 @@ impl Source {
                 };
                 Samples::npys(arrays, paths.get(inputs).copied(), limit)
             }
-            "npz" => npz::samples(self.one()?, &npz::Names::read(options)?, limit),
             "csv" => csv::read(self.one()?, &csv::TargetColumn::read(options)?, limit),
-            "folder" => folder::images(self.one()?, image::Form::read(options)?, limit),
             _ => bytes::read(&self.paths, bytes::Draw::read(options)?, limit),
         }
     }

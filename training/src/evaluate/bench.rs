@@ -19,10 +19,8 @@ pub struct Bench<'a> {
     inputs: &'a Array<f32>,
     outputs: Array<f32>,
     truth: Truth,
-    metric: Metric,
-    meaning: Meaning,
+    rules: Rules,
     backup: Option<Array<f32>>,
-    seed: u64,
 }
 
 /// The rules of a comparison.
@@ -68,9 +66,19 @@ impl<'a> Bench<'a> {
             (None, Some(values)) => Truth::Values(values.clone()),
             (None, None) => Truth::deployed(&outputs, rules.metric),
         };
-        let Rules { metric, meaning, seed } = rules;
-        truth.check(metric, &outputs)?;
-        Ok(Self { deployed, inputs: &samples.inputs, outputs, truth, metric, meaning, backup: None, seed })
+        Self::with(deployed, &samples.inputs, outputs, truth, rules)
+    }
+
+    /// Compares with these outputs of the deployed model and this truth.
+    pub(crate) fn with(
+        deployed: &'a Model<'a>,
+        inputs: &'a Array<f32>,
+        outputs: Array<f32>,
+        truth: Truth,
+        rules: Rules,
+    ) -> Result<Self, Mismatch> {
+        truth.check(rules.metric, &outputs)?;
+        Ok(Self { deployed, inputs, outputs, truth, rules, backup: None })
     }
 
     /// Adds a backup model to the comparison.
@@ -82,7 +90,7 @@ impl<'a> Bench<'a> {
     /// Judges a code.
     pub fn judge(&self, contender: &Contender<'_>) -> Result<Report, Mismatch> {
         let Contender { code, models, calibration, order } = *contender;
-        let mut groups = Groups::draw(self.outputs.shape()[0], code.spec().k, self.seed)?;
+        let mut groups = Groups::draw(self.outputs.shape()[0], code.spec().k, self.rules.seed)?;
         if order == Order::Path {
             groups = groups.along_paths(self.inputs);
         }
@@ -93,8 +101,8 @@ impl<'a> Bench<'a> {
             deployed: &self.outputs,
             parities: &parities,
             truth: &self.truth,
-            metric: self.metric,
-            confidence: Confidence::of(self.meaning, calibration),
+            metric: self.rules.metric,
+            confidence: Confidence::of(self.rules.meaning, calibration),
             backup: self.backup.as_ref(),
         })
     }

@@ -16,7 +16,6 @@ mod error;
 mod losses;
 mod metric;
 mod pairs;
-mod picture;
 pub(crate) mod reconstruct;
 mod report;
 mod table;
@@ -25,12 +24,11 @@ mod truth;
 pub use baseline::constant_answer;
 pub(crate) use baseline::score;
 pub use bench::{Bench, Contender, Model, Order, Rules};
-pub use confidence::{Confidence, Kept};
+pub use confidence::Confidence;
 pub use error::Mismatch;
 pub(crate) use losses::single_losses;
 pub use metric::Metric;
 pub(crate) use pairs::Pairs;
-pub use picture::picture;
 pub use report::{Degraded, Overall, Report};
 pub use table::Table;
 pub use truth::Truth;
@@ -84,7 +82,6 @@ pub fn parity(evaluation: &Evaluation<'_>) -> Result<Report, Mismatch> {
         overall: Vec::new(),
         constant_answer: constant_answer(metric, truth),
         backup: evaluation.backup.map(scores).transpose()?,
-        confidence: outcomes.confidence,
         calibration_error: outcomes.calibration_error,
     };
     let overall = |&unavailable: &f64| Overall { unavailable, score: report.overall_at(unavailable) };

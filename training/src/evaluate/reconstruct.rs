@@ -3,7 +3,6 @@
 use parm_encoder::{Code, Received, Set, Workspace};
 use parm_parity_models::bundle::expected_error;
 
-use super::confidence::{self, Kept};
 use super::losses::{Lost, arrived, patterns};
 use super::pairs::Pairs;
 use super::{Degraded, Evaluation, Metric, Mismatch, Truth};
@@ -16,9 +15,7 @@ pub(super) struct Outcomes {
     pub(super) undisturbed: f64,
     /// Scores for one loss, two losses, and so on.
     pub(super) degraded: Vec<Degraded>,
-    /// Over the reconstructions of single losses.
-    pub(super) confidence: Vec<Kept>,
-    /// The mean distance between confidence and accuracy.
+    /// The mean distance between confidence and accuracy, over the reconstructions of single losses.
     pub(super) calibration_error: Option<f64>,
 }
 
@@ -29,7 +26,7 @@ pub(super) fn outcomes(evaluation: &Evaluation<'_>) -> Result<Outcomes, Mismatch
     let undisturbed = if recovery.is_systematic() { 0.0 } else { bench.judge(0, &[Set::EMPTY])?.score };
     bench.surest.clear();
     let mut degraded = Vec::new();
-    let (mut confidence, mut calibration_error) = (Vec::new(), None);
+    let mut calibration_error = None;
     for lost in 1..=evaluation.code.spec().r.min(recovery.k) {
         let patterns = patterns(recovery, lost);
         if patterns.is_empty() {
@@ -37,12 +34,10 @@ pub(super) fn outcomes(evaluation: &Evaluation<'_>) -> Result<Outcomes, Mismatch
         }
         degraded.push(bench.judge(lost, &patterns)?);
         if lost == 1 {
-            let surest = std::mem::take(&mut bench.surest);
-            calibration_error = calibration(evaluation.metric, &surest);
-            confidence = confidence::curve(surest);
+            calibration_error = calibration(evaluation.metric, &std::mem::take(&mut bench.surest));
         }
     }
-    Ok(Outcomes { undisturbed, degraded, confidence, calibration_error })
+    Ok(Outcomes { undisturbed, degraded, calibration_error })
 }
 
 /// Confidence belongs to the predicted class, so it is compared with top-1 accuracy.

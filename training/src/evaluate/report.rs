@@ -4,7 +4,7 @@ use parm_encoder::CodeSpec;
 use parm_parity_models::bundle::{Accuracy, Scores};
 use serde::Serialize;
 
-use super::{Kept, Metric};
+use super::Metric;
 
 /// The result of an evaluation. Scores are fractions of 1, or errors in the data's own unit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -32,8 +32,6 @@ pub struct Report {
     /// The score of the backup model, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backup: Option<f64>,
-    /// The score of the most confident reconstructions at one loss per group.
-    pub confidence: Vec<Kept>,
     /// The mean distance between the confidence and the accuracy of reconstructions, at one loss per group; `None`
     /// unless answers are classes.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -3,6 +3,7 @@
 use super::metric::{absolute_error, among_highest, highest, intersection_over_union};
 use super::{Metric, Mismatch};
 use crate::Array;
+use crate::data::Samples;
 use crate::groups::row_len;
 
 /// The true answer to every row.
@@ -23,6 +24,15 @@ impl Truth {
                 Truth::Classes(outputs.data().chunks(row_len(outputs).max(1)).map(highest).collect())
             }
             Metric::Iou | Metric::AbsoluteError => Truth::Values(outputs.clone()),
+        }
+    }
+
+    /// The labels of a classifier's rows or the numbers of others, if they are known, or else the deployed model's answers.
+    pub(crate) fn of(samples: &Samples, is_classifier: bool, outputs: &Array<f32>, metric: Metric) -> Self {
+        match (&samples.labels, &samples.values) {
+            (Some(labels), _) if is_classifier => Truth::Classes(labels.clone()),
+            (_, Some(values)) if !is_classifier => Truth::Values(values.clone()),
+            _ => Truth::deployed(outputs, metric),
         }
     }
 

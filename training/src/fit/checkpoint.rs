@@ -1,16 +1,16 @@
 //! Checkpoints: a run's state in a file, written atomically and verified by a digest.
 //!
-//! The format: magic, length and text of a header, lengths and elements of the arrays (little endian), SHA-256 of all
-//! that. A fingerprint identifies the run: another model, other data or other settings must not continue from it.
+//! The format: the length of an index (little endian) and its JSON, the elements of all arrays, SHA-256 of all that. A
+//! fingerprint in the index identifies the run: another model, other data or other settings must not continue from it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::file;
 
-const MAGIC: &[u8; 8] = b"parmrun1";
 const DIGEST: usize = 32;
 /// Maximum size of a checkpoint: four times a gigabyte of weights.
 const LARGEST: u64 = 4 << 30;
@@ -36,23 +36,22 @@ pub(super) struct Checkpoint {
     pub(super) arrays: Vec<Vec<f32>>,
 }
 
+#[derive(Serialize, Deserialize)]
+struct Index {
+    fingerprint: String,
+    header: String,
+    /// The number of elements of each array.
+    lengths: Vec<usize>,
+}
+
 impl Checkpoint {
-    pub(super) fn write(
-        path: &Path,
-        fingerprint: &str,
-        header: &str,
-        arrays: &[Vec<f32>],
-    ) -> Result<(), crate::Error> {
-        let mut bytes = MAGIC.to_vec();
-        for text in [fingerprint, header] {
-            bytes.extend((text.len() as u64).to_le_bytes());
-            bytes.extend(text.as_bytes());
-        }
-        bytes.extend((arrays.len() as u64).to_le_bytes());
-        for array in arrays {
-            bytes.extend((array.len() as u64).to_le_bytes());
-            bytes.extend(array.iter().flat_map(|value| value.to_le_bytes()));
-        }
+    pub(super) fn write(&self, path: &Path, fingerprint: &str) -> Result<(), crate::Error> {
+        let lengths = self.arrays.iter().map(Vec::len).collect();
+        let index = Index { fingerprint: fingerprint.into(), header: self.header.clone(), lengths };
+        let index = serde_json::to_vec(&index).expect("plain values");
+        let mut bytes = (index.len() as u64).to_le_bytes().to_vec();
+        bytes.extend(index);
+        bytes.extend(self.arrays.iter().flatten().flat_map(|value| value.to_le_bytes()));
         let digest = Sha256::digest(&bytes);
         bytes.extend(digest);
         file::write(path, &bytes)
@@ -65,47 +64,31 @@ impl Checkpoint {
             return Err(unreadable(format!("it has {size} bytes, the limit is {LARGEST}")));
         }
         let bytes = fs::read(path).map_err(|error| unreadable(error.to_string()))?;
-        let damaged = || CheckpointError::Damaged { path: path.into() };
-        let (content, digest) =
-            bytes.len().checked_sub(DIGEST).map(|at| bytes.split_at(at)).ok_or_else(damaged)?;
-        if Sha256::digest(content)[..] != *digest {
-            return Err(damaged());
-        }
-        let mut reader = Reader(content.strip_prefix(MAGIC).ok_or_else(damaged)?);
-        if reader.text().ok_or_else(damaged)? != fingerprint {
+        let (index, arrays) = parse(&bytes).ok_or_else(|| CheckpointError::Damaged { path: path.into() })?;
+        if index.fingerprint != fingerprint {
             return Err(CheckpointError::OtherRun { path: path.into() });
         }
-        let header = reader.text().ok_or_else(damaged)?;
-        let count = reader.number().ok_or_else(damaged)?;
-        let arrays = (0..count).map(|_| reader.array()).collect::<Option<_>>().ok_or_else(damaged)?;
-        Ok(Self { header, arrays })
+        Ok(Self { header: index.header, arrays })
     }
 }
 
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
-        Some(taken)
+/// The content of a file; `None` if it is damaged.
+fn parse(bytes: &[u8]) -> Option<(Index, Vec<Vec<f32>>)> {
+    let (content, digest) = bytes.split_at_checked(bytes.len().checked_sub(DIGEST)?)?;
+    if Sha256::digest(content)[..] != *digest {
+        return None;
     }
-
-    fn number(&mut self) -> Option<usize> {
-        usize::try_from(u64::from_le_bytes(self.take(8)?.try_into().ok()?)).ok()
+    let (length, rest) = content.split_first_chunk::<8>()?;
+    let (index, elements) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+    let index: Index = serde_json::from_slice(index).ok()?;
+    let (mut elements, _) = elements.as_chunks::<4>();
+    let mut arrays = Vec::with_capacity(index.lengths.len());
+    for &length in &index.lengths {
+        let (own, others) = elements.split_at_checked(length)?;
+        arrays.push(own.iter().map(|value| f32::from_le_bytes(*value)).collect());
+        elements = others;
     }
-
-    fn text(&mut self) -> Option<String> {
-        let length = self.number()?;
-        String::from_utf8(self.take(length)?.to_vec()).ok()
-    }
-
-    fn array(&mut self) -> Option<Vec<f32>> {
-        let length = self.number()?;
-        let bytes = self.take(length.checked_mul(4)?)?;
-        let (values, _) = bytes.as_chunks::<4>();
-        Some(values.iter().map(|value| f32::from_le_bytes(*value)).collect())
-    }
+    Some((index, arrays))
 }
 
 #[cfg(test)]
@@ -116,9 +99,10 @@ mod tests {
     fn checkpoint_is_read_only_when_intact() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.checkpoint");
-        Checkpoint::write(&path, "a run", "{}", &[vec![1.0, 2.0], vec![]]).unwrap();
+        let whole = Checkpoint { header: "{}".into(), arrays: vec![vec![1.0, 2.0], vec![]] };
+        whole.write(&path, "a run").unwrap();
         let read = Checkpoint::read(&path, "a run").unwrap();
-        assert_eq!((read.header.as_str(), read.arrays), ("{}", vec![vec![1.0, 2.0], vec![]]));
+        assert_eq!((read.header, read.arrays), (whole.header, whole.arrays));
         assert_eq!(
             Checkpoint::read(&path, "b run").err(),
             Some(CheckpointError::OtherRun { path: path.clone() })

@@ -5,7 +5,6 @@
 //! interrupted run ends with the same weights as an uninterrupted one.
 
 mod checkpoint;
-mod curves;
 mod memory;
 mod optimiser;
 mod schedule;
@@ -18,7 +17,6 @@ use std::time::Instant;
 use burn::tensor::Tensor;
 
 pub use checkpoint::CheckpointError;
-pub use curves::draw as draw_curves;
 pub use optimiser::Decay;
 pub use schedule::{Course, MOST_EPOCHS};
 use schedule::{Fall, Rate, has_converged};

@@ -97,8 +97,6 @@ pub struct Files {
     pub checkpoint: Option<PathBuf>,
     /// One line of JSON per epoch.
     pub metrics: Option<PathBuf>,
-    /// A picture of the curves (SVG).
-    pub curves: Option<PathBuf>,
 }
 
 impl Files {
@@ -106,9 +104,6 @@ impl Files {
         if let Some(path) = &self.metrics {
             let line = |epoch| serde_json::to_string(epoch).expect("plain numbers") + "\n";
             crate::file::write(path, history.iter().map(line).collect::<String>().as_bytes())?;
-        }
-        if let Some(path) = &self.curves {
-            super::curves::draw(path, history)?;
         }
         Ok(())
     }

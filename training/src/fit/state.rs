@@ -152,7 +152,7 @@ impl State {
         arrays.extend(self.optimiser.moments());
         arrays.extend(self.average.iter().flat_map(|average| average.values.clone()));
         arrays.extend(self.best.iter().flat_map(|best| best.weights.clone()));
-        Checkpoint::write(path, fingerprint, &header, &arrays)
+        Checkpoint { header, arrays }.write(path, fingerprint)
     }
 
     /// Continues from a checkpoint; `None` if its content does not fit.

@@ -8,7 +8,7 @@ pub(crate) type Kernel = Box<dyn Fn(Inputs, &mut Pass) -> Result<Vec<Value>, Pro
 
 /// The behaviour of batch normalisations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub enum Mode {
     /// Batch normalisation uses its running statistics.
     Evaluate,
     /// Batch normalisation uses the batch's statistics and reports them.

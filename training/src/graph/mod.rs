@@ -16,7 +16,8 @@ mod role;
 mod spec;
 mod value;
 
-pub(crate) use kernel::{Mode, Statistic};
+pub use kernel::Mode;
+pub(crate) use kernel::Statistic;
 pub(crate) use plan::{PassResults, Plan};
 pub use problem::Problem;
 pub(crate) use real::Real;

@@ -19,8 +19,6 @@ pub enum Problem {
     AttributeValue { name: String, value: String, expected: &'static str },
     #[error("output {at} is not supported: export the model without it")]
     Output { at: usize },
-    #[error("input {at} is not supported: export the model without it")]
-    Input { at: usize },
     #[error("input {at} is missing: export the model again")]
     MissingInput { at: usize },
     #[error("value '{name}' is read before any node makes it: export the model again")]

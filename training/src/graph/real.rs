@@ -57,8 +57,8 @@ macro_rules! map {
 
 /// Combines two tensors of the same rank; the result is a `Real` of that rank.
 macro_rules! zip {
-    ($left:expr, $right:expr, ($a:ident, $b:ident) => $body:expr) => {
-        match ($left, $right) {
+    ($pair:expr, ($a:ident, $b:ident) => $body:expr) => {
+        match $pair {
             ($crate::graph::Real::R0($a), $crate::graph::Real::R0($b)) => $crate::graph::Real::R0($body),
             ($crate::graph::Real::R1($a), $crate::graph::Real::R1($b)) => $crate::graph::Real::R1($body),
             ($crate::graph::Real::R2($a), $crate::graph::Real::R2($b)) => $crate::graph::Real::R2($body),
@@ -258,23 +258,19 @@ impl Real {
 
     /// The result of arithmetic with another tensor under broadcasting.
     pub(crate) fn add(self, other: Self) -> Result<Self, Problem> {
-        let (left, right) = self.align(other)?;
-        Ok(zip!(left, right, (a, b) => a.add(b)))
+        Ok(zip!(self.align(other)?, (a, b) => a.add(b)))
     }
 
     pub(crate) fn sub(self, other: Self) -> Result<Self, Problem> {
-        let (left, right) = self.align(other)?;
-        Ok(zip!(left, right, (a, b) => a.sub(b)))
+        Ok(zip!(self.align(other)?, (a, b) => a.sub(b)))
     }
 
     pub(crate) fn mul(self, other: Self) -> Result<Self, Problem> {
-        let (left, right) = self.align(other)?;
-        Ok(zip!(left, right, (a, b) => a.mul(b)))
+        Ok(zip!(self.align(other)?, (a, b) => a.mul(b)))
     }
 
     pub(crate) fn div(self, other: Self) -> Result<Self, Problem> {
-        let (left, right) = self.align(other)?;
-        Ok(zip!(left, right, (a, b) => a.div(b)))
+        Ok(zip!(self.align(other)?, (a, b) => a.div(b)))
     }
 
     /// The same tensor as a leaf that gradients are computed for.

@@ -84,7 +84,6 @@ fn weights(node: &Node) -> impl Iterator<Item = &str> {
         | "GroupNormalization" => &[1, 2],
         "Gemm" => &[0, 1, 2],
         "MatMul" => &[0, 1],
-        "LSTM" | "GRU" => &[1, 2, 3],
         "PRelu" => &[1],
         "Gather" => &[0],
         _ => &[],

@@ -82,11 +82,6 @@ impl<'a> Spec<'a> {
         used.map_or(Ok(()), |at| Err(Problem::Output { at }))
     }
 
-    /// Requires that input `at` is omitted.
-    pub(crate) fn without_input(&self, at: usize) -> Result<(), Problem> {
-        self.node.input(at).map_or(Ok(()), |_| Err(Problem::Input { at }))
-    }
-
     /// Fails if an attribute was not read.
     pub(crate) fn finish(&self) -> Result<(), Problem> {
         let read = self.read.borrow();

@@ -1,4 +1,4 @@
-//! Results of one process as lines of JSON in one append-only file, and those of joined result files.
+//! Results as result files, one per cell, and joined as lines of JSON in one append-only file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -115,15 +115,14 @@ impl Results {
         self.by_key.get(key)
     }
 
+    /// Whether `outcomes.jsonl` has the result of a key.
+    pub(super) fn has_line(&self, key: &str) -> bool {
+        self.lines.contains(key)
+    }
+
     /// All results.
     pub fn all(&self) -> impl Iterator<Item = &Outcome> {
         self.by_key.values()
-    }
-
-    /// Appends a result to the file.
-    pub fn add(&mut self, outcome: Outcome) -> Result<(), Error> {
-        let line = serde_json::to_string(&outcome).expect("plain values");
-        self.append(vec![(line, outcome)])
     }
 
     /// Appends the results of joined files that are not in the file, in one write: another join may do the same.
@@ -137,14 +136,13 @@ impl Results {
         };
         let mut new = records.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
         new.retain(|(_, outcome)| !self.lines.contains(&outcome.key));
-        if new.is_empty() { Ok(()) } else { self.append(new) }
-    }
-
-    /// Begins a new line even after an incomplete one.
-    fn append(&mut self, new: Vec<(String, Outcome)>) -> Result<(), Error> {
+        if new.is_empty() {
+            return Ok(());
+        }
         let failed =
             |error: std::io::Error| Error::Write { path: self.path.clone(), message: error.to_string() };
         let mut file = fs::OpenOptions::new().create(true).append(true).open(&self.path).map_err(failed)?;
+        // An incomplete last line stays alone.
         let is_torn = fs::read(&self.path).map_err(failed)?.last().is_some_and(|&byte| byte != b'\n');
         let mut text = String::from(if is_torn { "\n" } else { "" });
         new.iter().for_each(|(line, _)| text.extend([line, "\n"]));

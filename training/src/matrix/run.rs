@@ -1,17 +1,16 @@
-//! Runs cells, several at a time.
+//! Runs cells, one after the other. Several processes run shares of them at the same time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::{fs, thread};
 
-use parm_grids::{Cell as GridCell, Folder};
+use parm_grids::Folder;
 use parm_parity_models::onnx::{Limits, Model};
 use sha2::{Digest, Sha256};
 
 use super::plan::Way;
 use super::results::{Outcome, Results};
-use super::{Cell, Matrix, Measure};
+use super::{Cell, GRID, Matrix, Measure};
 use crate::base::{self, Shape};
 use crate::data::Samples;
 use crate::fit::{CheckpointError, Files, Stop, Surroundings, Unobserved};
@@ -29,7 +28,7 @@ pub struct Place {
 }
 
 /// Observes a matrix.
-pub trait MatrixObserver: Sync {
+pub trait MatrixObserver {
     /// A cell begins; `left` cells have not begun.
     fn began(&self, cell: &Cell, left: usize);
 
@@ -38,11 +37,11 @@ pub trait MatrixObserver: Sync {
 }
 
 /// Opens a model that is given as a file.
-pub type OpenTeacher<'a> = dyn Fn(&Path) -> Result<Box<dyn Teacher>, Error> + Sync + 'a;
+pub type OpenTeacher<'a> = dyn Fn(&Path) -> Result<Box<dyn Teacher>, Error> + 'a;
 
 /// Times models: a run of the parity model on one thread as a share of the deployed model's, by engine. An engine
 /// that cannot run them is left out.
-pub type Clock<'a> = dyn Fn(Runs<'_>) -> BTreeMap<String, f64> + Sync + 'a;
+pub type Clock<'a> = dyn Fn(Runs<'_>) -> BTreeMap<String, f64> + 'a;
 
 /// Two models, with one row for each.
 #[derive(Clone, Copy, Debug)]
@@ -63,8 +62,6 @@ pub struct Runner<'a> {
     pub matrix: &'a Matrix,
     /// Its folders.
     pub place: &'a Place,
-    /// Number of cells at a time; each gets an equal share of the processor's cores.
-    pub jobs: usize,
     /// The device to train on.
     pub device: Device,
     /// Opens supplied models.
@@ -87,95 +84,62 @@ struct Loaded {
 }
 
 /// The source of a cell's parity models.
-struct Deployed {
+struct Deployed<'a> {
     /// The graph to derive them from.
     graph: Model,
     /// The deployed model's file.
     file: PathBuf,
     /// A supplied model's answers to the rows to learn from and to the test rows; `None`: the graph itself answers.
-    answers: Option<Arc<[Array<f32>; 2]>>,
+    answers: Option<&'a Answers>,
 }
 
-/// A lock for each deployed model, with the answers of a supplied one: cells that share a model wait until the first of
-/// them has trained or run it.
-type Bases = Mutex<BTreeMap<String, Arc<Mutex<Option<Arc<[Array<f32>; 2]>>>>>>;
+/// A supplied model's answers to the rows to learn from and to the test rows.
+type Answers = [Array<f32>; 2];
 
 impl Runner<'_> {
     /// Runs every cell without a result, and adds the results to `outcomes.jsonl`. An error ends the run; all other
     /// results are kept.
     pub fn run(&self) -> Result<Results, Error> {
-        let results = Mutex::new(Results::open(&self.place.results)?);
-        let is_missing = |key: &str| lock(&results).get(key).is_none();
-        self.each(is_missing, |_| Ok(false), |_, outcome| lock(&results).add(outcome.clone()))?;
-        Ok(results.into_inner().unwrap_or_else(PoisonError::into_inner))
+        let known = Results::open(&self.place.results)?;
+        let keys: BTreeSet<String> = self.matrix.grid().into_iter().map(|cell| cell.key).collect();
+        self.run_share(&keys.iter().filter(|key| !known.has_line(key)).cloned().collect())?;
+        let mut records = parm_grids::records(&self.place.results, GRID)?;
+        records.retain(|record| keys.contains(&record.key));
+        let mut results = Results::open(&self.place.results)?;
+        results.join(&records)?;
+        Ok(results)
     }
 
-    /// Runs the cells with these keys that have no result in a folder, which other processes may use at the same time.
-    pub fn run_share(&self, folder: &Folder, keys: &BTreeSet<String>) -> Result<(), Error> {
-        let has_result = |cell: &GridCell| Ok(folder.has_result(cell)?);
-        self.each(
-            |key| keys.contains(key),
-            has_result,
-            |cell, outcome| Ok(folder.keep(cell, outcome.product())?),
-        )
-    }
-
-    /// Runs the wanted cells without a result on as many threads as there are jobs. Each has its part of the processor's
-    /// cores.
-    fn each(
-        &self,
-        is_wanted: impl Fn(&str) -> bool,
-        has_result: impl Fn(&GridCell) -> Result<bool, Error>,
-        keep: impl Fn(&GridCell, &Outcome) -> Result<(), Error> + Sync,
-    ) -> Result<(), Error> {
-        let mut data: BTreeMap<String, Arc<Loaded>> = BTreeMap::new();
+    /// Runs the cells with these keys that have no result in the folder, which other processes may use at the same time.
+    pub fn run_share(&self, keys: &BTreeSet<String>) -> Result<(), Error> {
+        let folder = Folder::create(&self.place.results, GRID)?;
+        let mut data: BTreeMap<String, Loaded> = BTreeMap::new();
         let mut left = Vec::new();
         for (mut grid, cell) in self.matrix.grid().into_iter().zip(self.matrix.cells()) {
-            if !is_wanted(&grid.key) {
+            if !keys.contains(&grid.key) {
                 continue;
             }
             // A result of other rows is an error, which only digests show. So the rows are read before the question.
             if !data.contains_key(&cell.data) {
-                data.insert(cell.data.clone(), Arc::new(self.load(&cell)?));
+                data.insert(cell.data.clone(), self.load(&cell)?);
             }
             let input = self.matrix.data[&cell.data].input(&cell.data);
             grid.inputs.insert(input, data[&cell.data].digest.clone());
-            if !has_result(&grid)? {
+            if !folder.has_result(&grid)? {
                 left.push((grid, cell));
             }
         }
-        left.reverse();
-        let (left, failed, bases) = (Mutex::new(left), Mutex::new(None), Bases::default());
-        let work = || -> Result<(), Error> {
-            while !self.stop.is_requested() {
-                let (next, count) = {
-                    let mut left = lock(&left);
-                    (left.pop(), left.len())
-                };
-                let Some((grid, cell)) = next else { break };
-                self.observer.began(&cell, count);
-                let outcome = self.cell(&cell, &grid.key, &data[&cell.data], &bases)?;
-                keep(&grid, &outcome)?;
-                self.observer.finished(&outcome);
+        let mut answers = BTreeMap::new();
+        for (at, (grid, cell)) in left.iter().enumerate() {
+            if self.stop.is_requested() {
+                break;
             }
-            Ok(())
-        };
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        let jobs = self.jobs.max(1);
-        let pool = || rayon::ThreadPoolBuilder::new().num_threads((cores / jobs).max(1)).build();
-        let no_threads = |error| Error::Setting { message: format!("cannot start threads: {error}") };
-        let pools = (0..jobs).map(|_| pool()).collect::<Result<Vec<_>, _>>().map_err(no_threads)?;
-        let job = || {
-            if let Err(error) = work() {
-                lock(&failed).get_or_insert(error);
-                // The other threads stop at their next step, with checkpoints.
-                self.stop.request();
-            }
-        };
-        thread::scope(|scope| {
-            pools.iter().for_each(|pool| _ = scope.spawn(|| pool.install(job)));
-        });
-        failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+            self.observer.began(cell, left.len() - at - 1);
+            let outcome = self.cell(cell, &grid.key, &data[&cell.data], &mut answers)?;
+            folder.keep(grid, outcome.product())?;
+            self.observer.finished(&outcome);
+        }
+        Ok(())
     }
 
     fn load(&self, cell: &Cell) -> Result<Loaded, Error> {
@@ -193,8 +157,14 @@ impl Runner<'_> {
         Ok(Loaded { train, test, measure: data.measure, digest })
     }
 
-    fn cell(&self, cell: &Cell, key: &str, data: &Loaded, bases: &Bases) -> Result<Outcome, Error> {
-        let deployed = self.deployed(cell, key, data, bases)?;
+    fn cell(
+        &self,
+        cell: &Cell,
+        key: &str,
+        data: &Loaded,
+        answers: &mut BTreeMap<String, Answers>,
+    ) -> Result<Outcome, Error> {
+        let deployed = self.deployed(cell, key, data, answers)?;
         let outcome = self.resumed("cells", key, |around| match self.matrix.way(cell) {
             Way::Parity(recipe) => self.parities(cell, key, (data, &deployed), &recipe, around),
             Way::Code(recipe) => self.learned(cell, (data, &deployed), &recipe, around),
@@ -204,23 +174,25 @@ impl Runner<'_> {
 
     /// The deployed model of a cell: trained from labels once for all cells that share it, or given as a file and run
     /// once on every row.
-    fn deployed(&self, cell: &Cell, key: &str, data: &Loaded, bases: &Bases) -> Result<Deployed, Error> {
+    fn deployed<'a>(
+        &self,
+        cell: &Cell,
+        key: &str,
+        data: &Loaded,
+        answers: &'a mut BTreeMap<String, Answers>,
+    ) -> Result<Deployed<'a>, Error> {
         let base_key = parm_grids::key(format!("{} {}", cell.base_key(self.matrix), data.digest).as_bytes());
-        let own = lock(bases).entry(base_key.clone()).or_default().clone();
-        let mut known = lock(&own);
         let Some(given) = self.matrix.deployed.get(&cell.base) else {
             let (graph, file) = self.trained(cell, &format!("{base_key}.{key}"), data, &base_key)?;
             return Ok(Deployed { graph, file, answers: None });
         };
         let file = PathBuf::from(given.file.replace("{}", &self.place.data.to_string_lossy()));
-        let answers = match &*known {
-            Some(answers) => answers.clone(),
-            None => {
-                let teacher = (self.ask)(&file)?;
-                let answers = [teacher.predict(&data.train.inputs)?, teacher.predict(&data.test.inputs)?];
-                known.insert(Arc::new(answers)).clone()
-            }
-        };
+        if !answers.contains_key(&base_key) {
+            let teacher = (self.ask)(&file)?;
+            let both = [teacher.predict(&data.train.inputs)?, teacher.predict(&data.test.inputs)?];
+            answers.insert(base_key.clone(), both);
+        }
+        let answers = &answers[&base_key];
         let (dims, outputs) = (data.train.inputs.shape()[1..].to_vec(), answers[0].shape()[1]);
         let graph = base::build(&given.network, &Shape { dims, outputs, seed: cell.seed })?;
         Ok(Deployed { graph, file, answers: Some(answers) })
@@ -245,11 +217,11 @@ impl Runner<'_> {
         &self,
         cell: &Cell,
         key: &str,
-        (data, deployed): (&Loaded, &Deployed),
+        (data, deployed): (&Loaded, &Deployed<'_>),
         recipe: &ParityRecipe,
         around: Surroundings<'_>,
     ) -> Result<Outcome, Error> {
-        let outputs = |at: usize| deployed.answers.as_ref().map(|answers| &answers[at]);
+        let outputs = |at: usize| deployed.answers.map(|answers| &answers[at]);
         let (samples, graph) = (&data.train, &deployed.graph);
         let materials = Materials { samples, graph, teacher: None, outputs: outputs(0) };
         let trained = parity::train(materials, recipe, self.device, around)?;
@@ -279,7 +251,7 @@ impl Runner<'_> {
     fn learned(
         &self,
         cell: &Cell,
-        (data, deployed): (&Loaded, &Deployed),
+        (data, deployed): (&Loaded, &Deployed<'_>),
         recipe: &code::CodeRecipe,
         around: Surroundings<'_>,
     ) -> Result<Outcome, Error> {
@@ -310,7 +282,7 @@ impl Runner<'_> {
     fn costs(
         &self,
         key: &str,
-        (data, deployed): (&Loaded, &Deployed),
+        (data, deployed): (&Loaded, &Deployed<'_>),
         trained: &TrainedParities,
     ) -> Result<BTreeMap<String, f64>, Error> {
         let rows = &data.test.inputs;
@@ -335,7 +307,7 @@ impl Runner<'_> {
         run: impl Fn(Surroundings<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let path = |end: &str| Some(self.file(kind, key, end));
-        let files = Files { checkpoint: path("checkpoint"), metrics: path("jsonl"), curves: path("svg") };
+        let files = Files { checkpoint: path("checkpoint"), metrics: path("jsonl") };
         let around = Surroundings { observer: &Unobserved, stop: self.stop, files: &files };
         use CheckpointError::{Damaged, OtherRun};
         let done = match run(around) {
@@ -352,8 +324,4 @@ impl Runner<'_> {
     fn file(&self, kind: &str, key: &str, end: &str) -> PathBuf {
         self.place.results.join(kind).join(format!("{key}.{end}"))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

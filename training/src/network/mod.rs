@@ -105,15 +105,14 @@ impl Network {
     }
 
     /// Gradients of the sum of all outputs' elements, each weighted by `seeds`, with respect to parameters and
-    /// inputs. Batch normalisations use their running statistics.
-    pub fn gradients(&self, inputs: &[Host], seeds: &[Array<f32>]) -> Result<Gradients, Error> {
-        self.differentiate(inputs, seeds, Mode::Evaluate).map(|(gradients, _)| gradients)
-    }
-
-    /// Like [`gradients`](Self::gradients), but batch normalisations use the batch's statistics and update the
-    /// running ones.
-    pub fn train_gradients(&mut self, inputs: &[Host], seeds: &[Array<f32>]) -> Result<Gradients, Error> {
-        let (gradients, statistics) = self.differentiate(inputs, seeds, Mode::Train)?;
+    /// inputs. In [`Mode::Train`], the running statistics follow the batch.
+    pub fn gradients(
+        &mut self,
+        inputs: &[Host],
+        seeds: &[Array<f32>],
+        mode: Mode,
+    ) -> Result<Gradients, Error> {
+        let (gradients, statistics) = self.differentiate(inputs, seeds, mode)?;
         self.follow(statistics)?;
         Ok(gradients)
     }

@@ -7,9 +7,8 @@ use parm_parity_models::onnx::rewrite::End;
 use parm_parity_models::onnx::{Limits, Model};
 
 use super::ParityRecipe;
-use crate::evaluate::{self, Confidence, Evaluation, Metric, Report, Truth};
+use crate::evaluate::{self, Bench, Contender, Metric, Order, Report, Rules, Truth};
 use crate::fit::{Epoch, Surroundings};
-use crate::groups::{Groups, encode};
 use crate::learn::{
     Augment, Learned, Lesson, Marks, Materials, Scores, Teacher, copy, fingerprint, hold,
     meaning as graph_meaning, predictions, taught,
@@ -97,30 +96,20 @@ pub fn examine(
     let set = taught(materials, materials.teacher.unwrap_or(&deployed))?;
     let classes = trained.meaning.has_classes();
     hold(&set, classes)?;
-    let code = trained.code.build()?;
-    let groups = Groups::draw(set.len(), trained.code.k, 1)?;
-    let coded = encode(&*code, &groups, &set.inputs)?;
-    let answer = |(model, coded): (&Bytes, &Array<f32>)| {
-        let model = Model::from_bytes(model.clone(), &Limits::default())?;
-        predictions(&Network::new(model, device)?, coded)
-    };
-    let parities: Vec<Array<f32>> =
-        trained.models.iter().zip(&coded).map(answer).collect::<Result<_, Error>>()?;
     let metric = metric.unwrap_or(if classes { Metric::TOP_1 } else { Metric::AbsoluteError });
-    let confidence = trained.calibration.and_then(|calibration| Confidence::of(trained.meaning, calibration));
-    let truth = match (set.labels, &materials.samples.values) {
-        (Some(labels), _) if classes => Truth::Classes(labels),
-        (_, Some(values)) if !classes => Truth::Values(values.clone()),
-        _ => Truth::deployed(&set.outputs, metric),
+    let open = |model: &Bytes| Network::new(Model::from_bytes(model.clone(), &Limits::default())?, device);
+    let networks: Vec<Network> = trained.models.iter().map(open).collect::<Result<_, Error>>()?;
+    let answers = networks.iter().map(|network| move |rows: &Array<f32>| predictions(network, rows));
+    let answers: Vec<_> = answers.collect();
+    let models: Vec<&evaluate::Model<'_>> = answers.iter().map(|answer| answer as _).collect();
+    let rules = Rules { metric, meaning: trained.meaning, seed: 1 };
+    let truth = Truth::of(materials.samples, classes, &set.outputs, metric);
+    let deployed = |rows: &Array<f32>| predictions(&deployed, rows);
+    let contender = Contender {
+        code: &*trained.code.build()?,
+        models: &models,
+        calibration: trained.calibration.unwrap_or_default(),
+        order: Order::Drawn,
     };
-    Ok(evaluate::parity(&Evaluation {
-        code: &*code,
-        groups: &groups,
-        deployed: &set.outputs,
-        parities: &parities,
-        truth: &truth,
-        metric,
-        confidence,
-        backup: None,
-    })?)
+    Ok(Bench::with(&deployed, &set.inputs, set.outputs, truth, rules)?.judge(&contender)?)
 }

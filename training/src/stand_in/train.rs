@@ -146,11 +146,7 @@ pub fn examine(
     let network = Network::new(model, device)?.taking(materials.samples)?.saying_all()?;
     let answers = predictions(&network, &set.inputs)?;
     let metric = metric.unwrap_or(if classes { Metric::TOP_1 } else { Metric::AbsoluteError });
-    let truth = match (&set.labels, &materials.samples.values) {
-        (Some(labels), _) if classes => Truth::Classes(labels.clone()),
-        (_, Some(values)) if !classes => Truth::Values(values.clone()),
-        _ => Truth::deployed(&set.outputs, metric),
-    };
+    let truth = Truth::of(materials.samples, classes, &set.outputs, metric);
     let said = Truth::deployed(&set.outputs, Metric::TOP_1);
     Ok(Standing {
         metric,

@@ -13,51 +13,32 @@ fn idx(sizes: &[u32], data: &[u8]) -> Vec<u8> {
     [&[0, 0, 8, rank], &sizes[..], data].concat()
 }
 
+/// Headers of other wrong forms are in the tests of `parm-arrays`.
 #[test]
-fn array_is_rejected_when_its_header_lies() {
+fn array_is_rejected_when_its_sizes_lie_or_hold_nothing() {
     let npy_case = |shape: &str, words| Case::new("npy:{}/a.npy", npy("<f4", shape, &[0; 64]), words);
-    let fortran = b"\x93NUMPY\x01\x00\x3c\x00{'descr': '<f4', 'fortran_order': True, 'shape': (4, 4), }   \n";
-    let pickle = b"\x80\x04cos\nsystem\n(S'true'\ntR.";
+    let empty = |source, shape: &str| Case::new(source, npy("<f4", shape, &[]), "no element");
     check(vec![
         npy_case("(1099511627776, 4)", "bytes of data"),
         npy_case("(1099511627776, 1099511627776)", "overflow"),
-        npy_case("(-1, 4)", "no shape"),
         npy_case("(18446744073709551616, 4)", "no shape"),
-        npy_case("(1e3, 4)", "no shape"),
         npy_case("(4, 5)", "bytes of data"),
-        npy_case("(4, 4", "no shape"),
-        Case::new("npy:{}/a.npy", npy("|O", "(2, 2)", pickle), "elements of type '|O'"),
-        Case::new("npy:{}/a.npy", npy("<U8", "(2, 2)", &[0; 128]), "elements of type '<U8'"),
-        Case::new("npy:{}/a.npy", npy(">f4", "(4, 4)", &[0; 64]), "elements of type '>f4'"),
-        Case::new("npy:{}/a.npy", pickle.to_vec(), "cut short"),
-        Case::new("npy:{}/a.npy", fortran.to_vec(), "column by column"),
+        Case::new("npy:{}/a.npy", npy("|O", "(2, 2)", b"\x80\x04cos\n"), "elements of type '|O'"),
         Case::new("npy:{}/a.npy", b"\x93NUMPY\x02\x00\xff\xff\xff\xff{}".to_vec(), "cut short"),
-        Case::new("npy:{}/a.npy", b"\x93NUMPY\x01\x00\x04\x00\xff\xfe\xfd\n".to_vec(), "is not text"),
-        Case::new("npy:{}/a.npy", Vec::new(), "cut short"),
         Case::new("npy:{}/a.npy", vec![b'\n'; 2 << 20], "more than 1048576 bytes"),
         Case::new(
             "npy:{}/a.npy",
             npy("<f4", "(1, 2)", &[0, 0, 0xc0, 0x7f, 0, 0, 0, 0]),
             "row 0 holds a value that is not a finite",
         ),
-    ]);
-}
-
-#[test]
-fn array_is_rejected_when_its_rows_hold_nothing() {
-    let empty = |shape: &str| npy("<f4", shape, &[]);
-    check(vec![
-        Case::new("npy:{}/a.npy?part=train", empty("(1152921504606846976, 0)"), "no element"),
-        Case::new(
-            "npy:{}/a.npy?sample=3",
-            empty("(0, 1152921504606846976, 1152921504606846976)"),
-            "no element",
-        ),
-        Case::new("npy:{}/a.npy", empty("(0, 4)"), "no element"),
-        Case::new("npy:{}/a.npy,{}/b.npy", empty("(4, 0)"), "no element")
-            .and("b.npy", npy("<f4", "(4, 1)", &[0; 16])),
+        empty("npy:{}/a.npy?part=train", "(1152921504606846976, 0)"),
+        empty("npy:{}/a.npy?sample=3", "(0, 1152921504606846976, 1152921504606846976)"),
+        empty("npy:{}/a.npy", "(0, 4)"),
         Case::new("idx:{}/i?part=test", idx(&[u32::MAX, 0, u32::MAX], &[]), "no element"),
         Case::new("idx:{}/i", idx(&[0, u32::MAX, u32::MAX], &[]), "no element"),
+        Case::new("idx:{}/i", idx(&[u32::MAX; 3], &[1; 8]), "overflow"),
+        Case::new("idx:{}/i", idx(&[u32::MAX, 1, 1], &[1; 8]), "bytes of data"),
+        Case::new("idx:{}/i", idx(&[1; 200], &[1]), "3 dimensions"),
     ]);
 }
 
@@ -72,24 +53,11 @@ fn labels_are_rejected_when_they_are_not_classes() {
         case(&[0.0, -1.0], "not whole numbers"),
         case(&[0.0, 0.5], "not whole numbers"),
         case(&[0.0, f64::NAN], "not whole numbers"),
-        case(&[0.0, f64::INFINITY], "not whole numbers"),
-        case(&[0.0, 1e300], "not whole numbers"),
         case(&[0.0, 1e17], "not whole numbers"),
         Case::new("idx:{}/i,{}/l", idx(&[2, 1, 1], &[1, 2]), "2 rows but 1 labels").and("l", idx(&[1], &[0])),
         Case::new("idx:{}/i,{}/l", idx(&[2, 1, 1], &[1, 2]), "declares 4 bytes").and("l", idx(&[4], &[0, 1])),
         Case::new("idx:{}/i,{}/l", idx(&[2, 1, 1], &[1, 2]), "elements are")
             .and("l", [&[0, 0, 13, 1, 0, 0, 0, 2][..], &[0; 8]].concat()),
-    ]);
-}
-
-#[test]
-fn images_of_idx_are_rejected_when_their_sizes_lie() {
-    check(vec![
-        Case::new("idx:{}/i", idx(&[u32::MAX; 3], &[1; 8]), "overflow"),
-        Case::new("idx:{}/i", idx(&[u32::MAX, 1, 1], &[1; 8]), "bytes of data"),
-        Case::new("idx:{}/i", idx(&[1; 200], &[1]), "3 dimensions"),
-        Case::new("idx:{}/i", vec![0, 0, 8, 255, 0, 0], "ends within the sizes"),
-        Case::new("idx:{}/i", vec![0, 0, 8], "two zero bytes"),
     ]);
 }
 
@@ -107,12 +75,9 @@ fn table_is_rejected_when_its_rows_are_invalid() {
         // 200 kB that would become 50 million numbers.
         Case::new("csv:{}/t.csv", words(200, 250), "more than 1048576 bytes"),
         Case::new("csv:{}/t.csv", words(1, 300), "different words"),
-        Case::new("csv:{}/t.csv", b"a,b\n1,2\n3\n".to_vec(), "record 2"),
-        Case::new("csv:{}/t.csv", b"a,b\n1,2\nNaN,1\n".to_vec(), "not a finite number"),
         Case::new("csv:{}/t.csv", b"a,b\n1,2\n1e999,1\n".to_vec(), "not a finite number"),
         Case::new("csv:{}/t.csv", b"a,b\n\xff\xfe,2\n".to_vec(), "UTF-8"),
         Case::new("csv:{}/t.csv", Vec::new(), "has no rows"),
-        Case::new("csv:{}/t.csv", b"\n\n\n".to_vec(), "has no rows"),
         Case::new("csv:{}/t.csv", b"a,b\n\"1,2\n3,4\n".to_vec(), "record 1"),
         Case::new("csv:{}/t.csv?as=value", b"a,b\n1,x\n".to_vec(), "not a finite number"),
         Case::new("csv:{}/t.csv", b"a\n1\n2\n".to_vec(), "no column"),

@@ -2,12 +2,10 @@
 //!
 //! One table per kind of file. This is a separate program because its allocator counts allocations.
 
-mod archives;
 #[path = "../../../wire/transport/tests/memory/counting.rs"]
 mod counting;
 mod data;
 mod graphs;
-mod pictures;
 mod recipes;
 
 use std::fmt::{Debug, Display};

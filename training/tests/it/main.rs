@@ -12,7 +12,6 @@ mod parity;
 mod pytorch;
 mod several;
 mod shipped;
-mod sources;
 mod stand_in;
 mod support;
 mod task;

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parm_grids::{Folder, Share, join};
+use parm_grids::{Share, join};
 use parm_parity_models::onnx::{Limits, Model};
 use parm_random::Random;
+use parm_training::data::Samples;
 use parm_training::fit::Stop;
 use parm_training::matrix::{
     Cell, GRID, Matrix, MatrixObserver, OpenTeacher, Outcome, Place, Results, Runner, Runs, render,
@@ -16,12 +17,12 @@ use parm_training::matrix::{
 use parm_training::{Array, Device, Error, Network, Teacher};
 use tempfile::TempDir;
 
-use crate::task::{SIDE, samples};
+use crate::task::samples;
 
 const FILE: &str = r#"
 [data.small]
-train = "idx:{}/train-images,{}/train-labels"
-test = "idx:{}/test-images,{}/test-labels"
+train = "npy:{}/train/inputs.npy,{}/train/labels.npy"
+test = "npy:{}/test/inputs.npy,{}/test/labels.npy"
 note = "Made up."
 
 [base.mlp]
@@ -94,7 +95,7 @@ impl Fixture {
     fn new(text: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         for (name, rows, seed) in [("train", 400, 2), ("test", 120, 3)] {
-            write(folder.path(), name, rows, seed);
+            samples(rows, seed).save(&folder.path().join(name)).expect("rows");
         }
         Self { folder, matrix: matrix(text).expect("a matrix") }
     }
@@ -121,7 +122,6 @@ impl Fixture {
         let result = with(&Runner {
             matrix: &self.matrix,
             place: &place,
-            jobs: if stops { 1 } else { 2 },
             device: Device::Cpu,
             ask,
             clock: &clock,
@@ -137,10 +137,9 @@ impl Fixture {
     }
 
     fn share(&self, name: &str, share: &str, stops: bool) -> (Result<(), Error>, Vec<String>) {
-        let folder = Folder::create(&self.results(name), GRID).expect("a folder");
         let share: Share = share.parse().expect("a share");
         let keys = share.of(&self.matrix.grid()).into_iter().map(|cell| cell.key).collect();
-        self.with(name, &nobody, stops, |runner| runner.run_share(&folder, &keys))
+        self.with(name, &nobody, stops, |runner| runner.run_share(&keys))
     }
 }
 
@@ -164,8 +163,8 @@ fn matrix_runs_missing_cells_and_renders_existing_ones() {
     let text = fs::read_to_string(&path).expect("results");
     let (rest, last) = text.trim_end().rsplit_once('\n').expect("lines");
     fs::write(&path, format!("{rest}\n{}", &last[..last.len() / 2])).expect("a torn file");
-    assert_eq!(fixture.run("one").1.len(), 1);
     assert_eq!(fixture.run("one").1, Vec::<String>::new());
+    assert!(fs::read_to_string(&path).expect("results").ends_with(&format!("{last}\n")));
 
     // Pairs and costs are kept; with slots a coded query is as long as two.
     for outcome in results.all() {
@@ -194,13 +193,6 @@ fn matrix_runs_missing_cells_and_renders_existing_ones() {
     ] {
         assert!(tables.contains(part), "no '{part}' in\n{tables}");
     }
-}
-
-#[test]
-fn unknown_name_is_rejected_with_the_file() {
-    let unknown = matrix(&FILE.replace(r#"["weighted"]"#, r#"["wieghted"]"#));
-    let message = unknown.expect_err("the name is unknown").to_string();
-    assert!(message.contains("small.toml") && message.contains("'wieghted'"), "{message}");
 }
 
 #[test]
@@ -245,17 +237,17 @@ fn key_depends_on_the_rows_but_not_on_their_folder() {
         matrix.cells()[0].key(&matrix)
     };
     let plain = key(FILE);
-    assert_eq!(key(&FILE.replace("{}/train-images", "{}/elsewhere/train-images")), plain);
-    let fewer = key(&FILE.replace("{}/train-labels", "{}/train-labels?rows=0..300"));
+    assert_eq!(key(&FILE.replace("{}/train/inputs", "{}/elsewhere/train/inputs")), plain);
+    let fewer = key(&FILE.replace("train/labels.npy", "train/labels.npy?rows=0..300"));
     assert_ne!(fewer, plain);
-    assert_ne!(key(&FILE.replace("{}/train-labels", "{}/train-labels?rows=0..200")), fewer);
+    assert_ne!(key(&FILE.replace("train/labels.npy", "train/labels.npy?rows=0..200")), fewer);
     assert_ne!(key(&FILE.replace("note =", "measure = \"agreement\"\nnote =")), plain);
 }
 
 const GIVEN: &str = r#"
 [data.small]
-train = "idx:{}/train-images,{}/train-labels"
-test = "idx:{}/test-images,{}/test-labels"
+train = "npy:{}/train/inputs.npy,{}/train/labels.npy"
+test = "npy:{}/test/inputs.npy,{}/test/labels.npy"
 measure = "agreement"
 
 [deployed.theirs]
@@ -293,20 +285,28 @@ fn answers_of_a_supplied_model_are_the_truth() {
 }
 
 #[test]
-fn supplied_model_rejects_augmentation_and_learned_codes() {
-    let refused = |text: &str| matrix(text).expect_err("it must be rejected").to_string();
-    let message = refused(&GIVEN.replace("held_out", "augment = { shift = 1 }\nheld_out"));
-    assert!(message.contains("'theirs' is asked once") && message.contains("'slots'"), "{message}");
-    let message = refused(&GIVEN.replace("[recipe.slots]\nstart = \"scratch\"", "[code.slots]"));
-    assert!(message.contains("goes through its graph"), "{message}");
-    let message = refused(&GIVEN.replace("\"idx:{}/train", "\"ids:{}/train"));
-    assert!(message.contains("unknown kind 'ids'"), "{message}");
+fn matrix_that_cannot_run_is_rejected_with_the_reason() {
+    for (text, expected) in [
+        (
+            FILE.replace(r#"["weighted"]"#, r#"["wieghted"]"#),
+            "small.toml' is not a valid matrix: unknown recipe 'wieghted'",
+        ),
+        (
+            GIVEN.replace("held_out", "augment = { shift = 1 }\nheld_out"),
+            "'theirs' is asked once about every row, but 'slots'",
+        ),
+        (GIVEN.replace("[recipe.slots]\nstart = \"scratch\"", "[code.slots]"), "goes through its graph"),
+        (GIVEN.replace("\"npy:{}/train", "\"ids:{}/train"), "unknown kind 'ids'"),
+    ] {
+        let message = matrix(&text).expect_err("it must be rejected").to_string();
+        assert!(message.contains(expected), "{message}");
+    }
 }
 
 const BOXES: &str = r#"
 [data.boxes]
-train = "npy:{}/rows.npy,{}/boxes.npy?rows=0..300"
-test = "npy:{}/rows.npy,{}/boxes.npy?rows=300..400"
+train = "npy:{}/boxes/inputs.npy,{}/boxes/values.npy?rows=0..300"
+test = "npy:{}/boxes/inputs.npy,{}/boxes/values.npy?rows=300..400"
 measure = "iou"
 
 [base.mlp]
@@ -332,9 +332,9 @@ fn boxes_are_measured_by_intersection_over_union() {
     // A row contains the place of its box; boxes have one size and are anywhere.
     let corners = Random::new(5).uniforms(0.3, 800);
     let boxes = corners.chunks(2).flat_map(|at| [at[0] + 0.3, at[1] + 0.3, at[0] + 0.7, at[1] + 0.7]);
-    let (rows, boxes) = (npy(400, 2, corners.iter().copied()), npy(400, 4, boxes));
-    fs::write(fixture.results("rows.npy"), rows).expect("rows");
-    fs::write(fixture.results("boxes.npy"), boxes).expect("boxes");
+    let boxes = Array::new(vec![400, 4], boxes.collect()).expect("boxes");
+    let rows = Samples::with_values(Array::new(vec![400, 2], corners).expect("rows"), boxes);
+    rows.expect("a box for each row").save(&fixture.results("boxes")).expect("files");
     let results = fixture.run("results").0;
     let outcome = results.all().next().expect("a result");
     assert!(outcome.available > 0.8 && outcome.degraded > outcome.constant + 0.1, "{outcome:?}");
@@ -386,7 +386,7 @@ fn stopped_cell_continues_from_its_checkpoint() {
 fn results_and_base_models_of_other_data_are_not_used() {
     let mut fixture = Fixture::new(FILE);
     fixture.share("many", "0/1", false).0.expect("it runs");
-    write(fixture.folder.path(), "train", 400, 5);
+    samples(400, 5).save(&fixture.results("train")).expect("rows");
     let error = fixture.share("many", "0/1", false).0.expect_err("the data are others").to_string();
     assert!(error.contains("other inputs (data small)"), "{error}");
     // Cells without results that share base models with those before.
@@ -404,7 +404,7 @@ fn data_of_two_files_join_under_one_name() {
     let mut fixture = Fixture::new(FILE);
     fixture.share("many", "0/1", false).0.expect("it runs");
     let mut cells = fixture.matrix.grid();
-    let fewer = FILE.replace("train-labels\"", "train-labels?sample=300\"");
+    let fewer = FILE.replace("train/labels.npy", "train/labels.npy?sample=300");
     fixture.matrix = matrix(&fewer).expect("a matrix");
     fixture.share("many", "0/1", false).0.expect("it runs");
     cells.extend(fixture.matrix.grid());
@@ -424,31 +424,4 @@ fn clock(runs: Runs<'_>) -> BTreeMap<String, f64> {
 /// Fails if a supplied model is opened.
 fn nobody(path: &Path) -> Result<Box<dyn Teacher>, Error> {
     panic!("{} was asked", path.display())
-}
-
-/// An array in numpy's format.
-fn npy(rows: usize, width: usize, values: impl Iterator<Item = f32>) -> Vec<u8> {
-    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {width}), }}\n");
-    let mut file = b"\x93NUMPY\x01\x00".to_vec();
-    file.extend((header.len() as u16).to_le_bytes());
-    file.extend(header.as_bytes());
-    file.extend(values.flat_map(f32::to_le_bytes));
-    file
-}
-
-/// Images of the small task as idx files.
-fn write(folder: &Path, name: &str, rows: usize, seed: u64) {
-    let samples = samples(rows, seed);
-    let pixel = |&value: &f32| ((value + 0.5) * 140.0).clamp(0.0, 255.0) as u8;
-    let pixels: Array<u8> = samples.inputs.map(pixel);
-    let labels = samples.labels.expect("labels").iter().map(|&label| label as u8).collect();
-    let idx = |sizes: &[usize], data: Vec<u8>| {
-        let mut file = vec![0, 0, 8, sizes.len() as u8];
-        sizes.iter().for_each(|&size| file.extend((size as u32).to_be_bytes()));
-        file.extend(data);
-        file
-    };
-    fs::write(folder.join(format!("{name}-images")), idx(&[rows, SIDE, SIDE], pixels.into_data()))
-        .expect("images");
-    fs::write(folder.join(format!("{name}-labels")), idx(&[rows], labels)).expect("labels");
 }

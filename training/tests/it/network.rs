@@ -2,7 +2,7 @@
 
 use parm_parity_models::onnx::proto::{AttributeProto, AttributeType, ModelProto, NodeProto};
 use parm_parity_models::onnx::{Limits, Model};
-use parm_training::{Array, Device, Error, Host, Network, Problem};
+use parm_training::{Array, Device, Error, Host, Mode, Network, Problem};
 use prost::Message;
 use tract_onnx::prelude::*;
 
@@ -57,7 +57,7 @@ fn running_statistics_take_a_step_towards_the_batch() {
     let mut network = Network::new(case.model(), Device::Cpu).unwrap();
     let before = network.weight("w2").unwrap();
     let seed = Array::full(vec![5, 4], 1.0);
-    network.train_gradients(&case.inputs, &[seed]).unwrap();
+    network.gradients(&case.inputs, &[seed], Mode::Train).unwrap();
     let x = case.inputs[0].floats().unwrap().data();
     for (channel, (old, new)) in before.data().iter().zip(network.weight("w2").unwrap().data()).enumerate() {
         let mean = (0..5).map(|row| x[row * 4 + channel]).sum::<f32>() / 5.0;
@@ -101,27 +101,33 @@ fn readers_of_one_shared_weight_are_trained_apart() {
     let graph = proto.graph.as_mut().unwrap();
     graph.node[1].input[2] = "w1".into();
     let model = Model::from_bytes(proto.encode_to_vec(), &Limits::default()).unwrap();
-    let network = Network::new(model, Device::Cpu).unwrap();
+    let mut network = Network::new(model, Device::Cpu).unwrap();
     assert_eq!(network.parameters().count(), 6);
     let seeds = [Array::full(vec![2, 5], 1.0)];
-    let gradients = network.gradients(&case("small_network").inputs, &seeds).unwrap();
+    let gradients = network.gradients(&case("small_network").inputs, &seeds, Mode::Evaluate).unwrap();
     assert_eq!(gradients.parameters.len(), 6);
 }
 
 /// One step down the gradient of the squared error; returns the error before it.
 fn step(network: &mut Network, inputs: &[Host], targets: &Array<f32>) -> f32 {
-    let outputs = network.train_gradients(inputs, &[Array::full(vec![2, 5], 0.0)]).unwrap().outputs;
+    let zeros = [Array::full(vec![2, 5], 0.0)];
+    let outputs = network.gradients(inputs, &zeros, Mode::Train).unwrap().outputs;
     let outputs = outputs[0].floats().unwrap();
     let difference: Vec<f32> = outputs.data().iter().zip(targets.data()).map(|(y, t)| y - t).collect();
     let loss = difference.iter().map(|d| d * d).sum();
-    let seed = Array::new(vec![2, 5], difference).unwrap();
-    let gradients = network.train_gradients(inputs, &[seed]).unwrap();
-    for (name, gradient) in gradients.parameters {
-        let mut weight = network.weight(&name).unwrap();
-        weight.data_mut().iter_mut().zip(gradient.data()).for_each(|(w, g)| *w -= 0.01 * g);
-        network.set_weight(&name, &weight).unwrap();
-    }
+    descend(network, inputs, &Array::new(vec![2, 5], difference).unwrap(), 0.01);
     loss
+}
+
+/// One step of this size down the gradient of the outputs' weighted sum; returns the number of changed weights.
+pub(crate) fn descend(network: &mut Network, inputs: &[Host], seed: &Array<f32>, size: f32) -> usize {
+    let gradients = network.gradients(inputs, std::slice::from_ref(seed), Mode::Train).unwrap().parameters;
+    for (name, gradient) in &gradients {
+        let mut weight = network.weight(name).unwrap();
+        weight.data_mut().iter_mut().zip(gradient.data()).for_each(|(w, g)| *w -= size * g);
+        network.set_weight(name, &weight).unwrap();
+    }
+    gradients.len()
 }
 
 pub(crate) fn tract(file: &[u8], input: &Host) -> Host {

@@ -1,6 +1,6 @@
 //! Every operator compared with ONNX Runtime, and its gradients with finite differences.
 
-use parm_training::{Array, Device, Gradients, Host, Network};
+use parm_training::{Array, Device, Gradients, Host, Mode, Network};
 
 use crate::support::{Case, agree, cases};
 
@@ -42,12 +42,6 @@ fn gradients_flow_through_the_statistics_of_a_training_batch() {
             check(&crate::support::case(name), Mode::Train).unwrap_or_else(|wrong| panic!("{wrong}"));
         assert!(compared > 20, "{name}: only {compared} derivatives were compared");
     }
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Mode {
-    Evaluate,
-    Train,
 }
 
 /// Half the distance of the differences: the cases keep kinks further away.
@@ -107,11 +101,7 @@ fn differences(
 }
 
 fn run(network: &mut Network, inputs: &[Host], seeds: &[Array<f32>], mode: Mode) -> Gradients {
-    match mode {
-        Mode::Evaluate => network.gradients(inputs, seeds),
-        Mode::Train => network.train_gradients(inputs, seeds),
-    }
-    .expect("a case that computes can be differentiated")
+    network.gradients(inputs, seeds, mode).expect("a case that computes can be differentiated")
 }
 
 fn loss(network: &mut Network, inputs: &[Host], seeds: &[Array<f32>], mode: Mode) -> f64 {

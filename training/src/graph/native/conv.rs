@@ -23,12 +23,6 @@ pub(super) struct ConvSizes {
     pub(super) sliding: Sliding,
 }
 
-/// The derivatives of the loss by a convolution's operands, if requested.
-pub(super) struct ConvGradients {
-    pub(super) x: Option<Vec<f32>>,
-    pub(super) weight: Option<Vec<f32>>,
-}
-
 thread_local! {
     /// Windows of one image; reused, since page faults dominate the cost of a new buffer.
     static COLUMNS: RefCell<[Vec<f32>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
@@ -48,7 +42,7 @@ impl ConvSizes {
         self.inputs * self.sliding.image()
     }
 
-    pub(super) fn output(&self) -> usize {
+    fn output(&self) -> usize {
         self.outputs * self.sliding.places()
     }
 
@@ -59,114 +53,82 @@ impl ConvSizes {
     }
 
     /// The convolution of a batch.
-    pub(super) fn forward(&self, x: &[f32], weight: &[f32], bias: Option<&[f32]>) -> Vec<f32> {
+    pub(super) fn forward(&self, x: &[f32], weight: &[f32]) -> Vec<f32> {
         let mut output = vec![0.0; x.len() / self.input().max(1) * self.output()];
         let images = output.par_chunks_exact_mut(self.output()).zip(x.par_chunks_exact(self.input()));
-        images.for_each(|(output, image)| self.forward_image(image, weight, bias, output));
+        images.for_each(|(output, image)| self.forward_image(image, weight, output));
         output
     }
 
-    fn forward_image(&self, image: &[f32], weight: &[f32], bias: Option<&[f32]>, output: &mut [f32]) {
+    fn forward_image(&self, image: &[f32], weight: &[f32], output: &mut [f32]) {
         let (seen, filters, places) = (self.seen(), self.filters(), self.sliding.places());
-        if let Some(bias) = bias {
-            output.chunks_exact_mut(places).zip(bias).for_each(|(output, &bias)| output.fill(bias));
-        }
-        let old = if bias.is_some() { Old::AddTo } else { Old::Replace };
-        self.with_columns(|columns, _| {
-            let windows = self.windows(image, columns);
-            let groups = output.chunks_exact_mut(filters * places);
-            let groups =
-                groups.zip(weight.chunks_exact(filters * seen)).zip(windows.chunks_exact(seen * places));
-            for ((output, weight), windows) in groups {
+        COLUMNS.with_borrow_mut(|[columns, _]| {
+            let windows = self.windows(image, columns).chunks_exact(seen * places);
+            let groups = output.chunks_exact_mut(filters * places).zip(weight.chunks_exact(filters * seen));
+            for ((output, weight), windows) in groups.zip(windows) {
                 let (weight, windows) =
                     (MatrixView::new(weight, filters, seen), MatrixView::new(windows, seen, places));
-                multiply(weight, windows, output, old);
+                multiply(weight, windows, output, Old::Replace);
             }
         });
     }
 
-    /// The requested derivatives.
-    pub(super) fn backward(
-        &self,
-        x: &[f32],
-        weight: &[f32],
-        gradient: &[f32],
-        wanted: Wanted,
-    ) -> ConvGradients {
-        let images = x.len() / self.input().max(1);
-        let each = images.div_ceil(PARTS).max(1);
-        let mut by_x = vec![0.0; if wanted.has_x() { x.len() } else { 0 }];
-        let part = |gradient: &[f32], x: &[f32], mut by_x: Option<&mut [f32]>| {
-            let mut sum = vec![0.0; if wanted.has_weight() { weight.len() } else { 0 }];
-            let images = gradient.chunks_exact(self.output()).zip(x.chunks_exact(self.input()));
-            for (at, (gradient, image)) in images.enumerate() {
-                let by_x = by_x.as_deref_mut().map(|by_x| &mut by_x[at * self.input()..][..self.input()]);
-                self.backward_image(image, weight, gradient, &mut sum, by_x);
-            }
-            sum
-        };
-        let parts = gradient.par_chunks(each * self.output()).zip(x.par_chunks(each * self.input()));
-        let sums: Vec<Vec<f32>> = match wanted.has_x() {
-            true => {
-                let parts = parts.zip(by_x.par_chunks_mut(each * self.input()));
-                parts.map(|((gradient, x), by_x)| part(gradient, x, Some(by_x))).collect()
-            }
-            false => parts.map(|(gradient, x)| part(gradient, x, None)).collect(),
-        };
-        let mut sums = sums.into_iter();
-        let mut by_weight = sums.next().unwrap_or_else(|| vec![0.0; weight.len()]);
-        sums.for_each(|sum| by_weight.iter_mut().zip(sum).for_each(|(all, one)| *all += one));
-        ConvGradients { x: wanted.has_x().then_some(by_x), weight: wanted.has_weight().then_some(by_weight) }
+    /// The derivative of the loss by the images.
+    pub(super) fn by_input(&self, weight: &[f32], gradient: &[f32]) -> Vec<f32> {
+        let mut by_input = vec![0.0; gradient.len() / self.output().max(1) * self.input()];
+        let images = by_input.par_chunks_exact_mut(self.input());
+        let images = images.zip(gradient.par_chunks_exact(self.output()));
+        images.for_each(|(by_image, gradient)| self.by_image(weight, gradient, by_image));
+        by_input
     }
 
-    /// Adds to the derivative by the filters unless `by_weight` is empty.
-    fn backward_image(
-        &self,
-        image: &[f32],
-        weight: &[f32],
-        gradient: &[f32],
-        by_weight: &mut [f32],
-        by_x: Option<&mut [f32]>,
-    ) {
+    fn by_image(&self, weight: &[f32], gradient: &[f32], by_image: &mut [f32]) {
         let (seen, filters, places) = (self.seen(), self.filters(), self.sliding.places());
-        self.with_columns(|columns, back| {
-            let windows = if by_weight.is_empty() { &[] } else { self.windows(image, columns) };
-            let groups = by_weight.chunks_exact_mut(filters * seen).zip(windows.chunks_exact(seen * places));
-            let gradients = gradient.chunks_exact(filters * places);
-            for ((by_weight, windows), gradient) in groups.zip(gradients.clone()) {
+        let products = |into: &mut [f32]| {
+            let groups = into.chunks_exact_mut(seen * places).zip(weight.chunks_exact(filters * seen));
+            for ((into, weight), gradient) in groups.zip(gradient.chunks_exact(filters * places)) {
+                let weight = MatrixView::new(weight, filters, seen).transposed();
+                multiply(weight, MatrixView::new(gradient, filters, places), into, Old::Replace);
+            }
+        };
+        if self.is_pointwise() {
+            return products(by_image);
+        }
+        COLUMNS.with_borrow_mut(|[_, back]| {
+            back.resize(self.groups * seen * places, 0.0);
+            products(back);
+            scatter(back, &self.sliding, by_image);
+        });
+    }
+
+    /// The derivative of the loss by the filters.
+    pub(super) fn by_weight(&self, x: &[f32], gradient: &[f32]) -> Vec<f32> {
+        let size = self.outputs * self.seen();
+        let each = (x.len() / self.input().max(1)).div_ceil(PARTS).max(1);
+        let parts = gradient.par_chunks(each * self.output()).zip(x.par_chunks(each * self.input()));
+        let part = |(gradient, x): (&[f32], &[f32])| {
+            let mut sum = vec![0.0; size];
+            let images = gradient.chunks_exact(self.output()).zip(x.chunks_exact(self.input()));
+            images.for_each(|(gradient, image)| self.add_by_weight(image, gradient, &mut sum));
+            sum
+        };
+        let sums: Vec<Vec<f32>> = parts.map(part).collect();
+        let mut by_weight = vec![0.0; size];
+        sums.iter().for_each(|sum| by_weight.iter_mut().zip(sum).for_each(|(all, one)| *all += one));
+        by_weight
+    }
+
+    fn add_by_weight(&self, image: &[f32], gradient: &[f32], by_weight: &mut [f32]) {
+        let (seen, filters, places) = (self.seen(), self.filters(), self.sliding.places());
+        COLUMNS.with_borrow_mut(|[columns, _]| {
+            let windows = self.windows(image, columns).chunks_exact(seen * places);
+            let groups = by_weight.chunks_exact_mut(filters * seen).zip(windows);
+            for ((by_weight, windows), gradient) in groups.zip(gradient.chunks_exact(filters * places)) {
                 let (gradient, windows) =
                     (MatrixView::new(gradient, filters, places), MatrixView::new(windows, seen, places));
                 multiply(gradient, windows.transposed(), by_weight, Old::AddTo);
             }
-            let products = |into: &mut [f32]| {
-                let groups = into.chunks_exact_mut(seen * places).zip(weight.chunks_exact(filters * seen));
-                for ((into, weight), gradient) in groups.zip(gradients) {
-                    let weight = MatrixView::new(weight, filters, seen);
-                    multiply(
-                        weight.transposed(),
-                        MatrixView::new(gradient, filters, places),
-                        into,
-                        Old::Replace,
-                    );
-                }
-            };
-            match by_x {
-                Some(by_x) if self.is_pointwise() => products(by_x),
-                Some(by_x) => {
-                    back.resize(self.groups * seen * places, 0.0);
-                    products(back);
-                    scatter(back, &self.sliding, by_x);
-                }
-                None => {}
-            }
         });
-    }
-
-    /// The derivative by the bias.
-    pub(super) fn bias_gradient(&self, gradient: &[f32]) -> Vec<f32> {
-        let planes = || gradient.chunks_exact(self.sliding.places());
-        let each = (0..self.outputs).map(|channel| planes().skip(channel).step_by(self.outputs));
-        each.map(|planes| planes.map(|plane| plane.iter().sum::<f32>()).sum()).collect()
     }
 
     /// The image's windows, gathered into `columns` unless they equal the image.
@@ -177,28 +139,6 @@ impl ConvSizes {
         columns.resize(self.groups * self.seen() * self.sliding.places(), 0.0);
         gather(image, &self.sliding, columns);
         columns
-    }
-
-    fn with_columns(&self, work: impl FnOnce(&mut Vec<f32>, &mut Vec<f32>)) {
-        COLUMNS.with_borrow_mut(|[columns, back]| work(columns, back));
-    }
-}
-
-/// The requested derivatives: the first layer's input needs none, nor do the filters of a frozen network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
-    Input,
-    Weight,
-    Both,
-}
-
-impl Wanted {
-    fn has_x(self) -> bool {
-        self != Wanted::Weight
-    }
-
-    fn has_weight(self) -> bool {
-        self != Wanted::Input
     }
 }
 
@@ -254,22 +194,17 @@ mod tests {
             let layer = ConvSizes { inputs: 4, outputs: 8, groups, sliding };
             let images = 6;
             let (x, weight) = (numbers(images * layer.input(), 7), numbers(8 * layer.seen(), 5));
-            let result = layer.forward(&x, &weight, Some(&[0.5; 8]));
+            let result = layer.forward(&x, &weight);
             let expected: Vec<f32> =
                 x.chunks_exact(layer.input()).flat_map(|image| naive(&layer, image, &weight)).collect();
-            let worst = result.iter().zip(&expected).map(|(a, b)| (a - 0.5 - b).abs()).fold(0.0, f32::max);
+            let worst = result.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(worst < 1e-4, "{layer:?} has an error of {worst}");
             let gradient = numbers(result.len(), 11);
-            let found = layer.backward(&x, &weight, &gradient, Wanted::Both);
             let product = dot(&expected, &gradient);
-            let (by_x, by_weight) = (found.x.unwrap_or_default(), found.weight.unwrap_or_default());
+            let (by_x, by_weight) = (layer.by_input(&weight, &gradient), layer.by_weight(&x, &gradient));
             for by_operand in [dot(&weight, &by_weight), dot(&x, &by_x)] {
                 assert!((by_operand - product).abs() < 1e-3, "{layer:?}: {by_operand} must be {product}");
             }
-            assert_eq!(layer.backward(&x, &weight, &gradient, Wanted::Input).x, Some(by_x));
-            assert_eq!(layer.backward(&x, &weight, &gradient, Wanted::Weight).weight, Some(by_weight));
-            let sum = layer.bias_gradient(&gradient).iter().sum::<f32>();
-            assert!((sum - gradient.iter().sum::<f32>()).abs() < 1e-3);
         }
     }
 }

@@ -8,44 +8,23 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_extension};
 use burn::tensor::{Tensor, TensorData};
 
-use super::conv::{ConvGradients, ConvSizes, Wanted};
+use super::conv::ConvSizes;
 use super::sliding::Sliding;
 
 /// A two-dimensional convolution of a tensor in this process's memory.
-pub(crate) fn conv2d(
-    x: Tensor<4>,
-    weight: Tensor<4>,
-    bias: Option<Tensor<1>>,
-    groups: usize,
-    sliding: Sliding,
-) -> Tensor<4> {
+pub(crate) fn conv2d(x: Tensor<4>, weight: Tensor<4>, groups: usize, sliding: Sliding) -> Tensor<4> {
     let layer = ConvSizes { inputs: x.dims()[1], outputs: weight.dims()[0], groups, sliding };
-    let (x, weight) = (x.into_dispatch(), weight.into_dispatch());
-    Tensor::from_dispatch(match bias {
-        Some(bias) => Dispatch::convolve_and_add(x, weight, bias.into_dispatch(), layer),
-        None => Dispatch::convolve(x, weight, layer),
-    })
+    Tensor::from_dispatch(Dispatch::convolve(x.into_dispatch(), weight.into_dispatch(), layer))
 }
 
 #[backend_extension(Autodiff, Flex)]
 pub(crate) trait Layers: Backend {
     fn convolve(x: FloatTensor<Self>, weight: FloatTensor<Self>, layer: ConvSizes) -> FloatTensor<Self>;
-
-    fn convolve_and_add(
-        x: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        bias: FloatTensor<Self>,
-        layer: ConvSizes,
-    ) -> FloatTensor<Self>;
 }
 
 impl Layers for Flex {
     fn convolve(x: FlexTensor, weight: FlexTensor, layer: ConvSizes) -> FlexTensor {
-        convolved(&dense(x), &dense(weight), None, layer)
-    }
-
-    fn convolve_and_add(x: FlexTensor, weight: FlexTensor, bias: FlexTensor, layer: ConvSizes) -> FlexTensor {
-        convolved(&dense(x), &dense(weight), Some(&dense(bias)), layer)
+        convolved(&dense(x), &dense(weight), layer)
     }
 }
 
@@ -53,64 +32,40 @@ impl<C: CheckpointStrategy> Layers for Autodiff<Flex, C> {
     fn convolve(x: FloatTensor<Self>, weight: FloatTensor<Self>, layer: ConvSizes) -> FloatTensor<Self> {
         let ((x, x_node), (weight, weight_node)) = (x.into_parts(), weight.into_parts());
         let (x, weight) = (dense(x), dense(weight));
-        let output = convolved(&x, &weight, None, layer);
+        let output = convolved(&x, &weight, layer);
         match Convolution.prepare::<C>([x_node, weight_node]).compute_bound().stateful() {
             OpsKind::Tracked(prep) => prep.finish((x, weight, layer), output),
             OpsKind::UnTracked(prep) => prep.finish(output),
         }
     }
-
-    fn convolve_and_add(
-        x: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        bias: FloatTensor<Self>,
-        layer: ConvSizes,
-    ) -> FloatTensor<Self> {
-        let ((x, x_node), (weight, weight_node)) = (x.into_parts(), weight.into_parts());
-        let (bias, bias_node) = bias.into_parts();
-        let (x, weight) = (dense(x), dense(weight));
-        let output = convolved(&x, &weight, Some(&dense(bias)), layer);
-        match Convolution.prepare::<C>([x_node, weight_node, bias_node]).compute_bound().stateful() {
-            OpsKind::Tracked(prep) => prep.finish((x, weight, layer), output),
-            OpsKind::UnTracked(prep) => prep.finish(output),
-        }
-    }
 }
 
-/// The derivative of a convolution, whose third operand may be a bias.
+/// The derivative of a convolution by its images and its filters.
 #[derive(Debug)]
 struct Convolution;
 
-impl<const N: usize> Backward<Flex, N> for Convolution {
+impl Backward<Flex, 2> for Convolution {
     type State = (FlexTensor, FlexTensor, ConvSizes);
 
-    fn backward(self, ops: Ops<Self::State, N>, gradients: &mut Gradients, _: &mut Checkpointer) {
+    fn backward(self, ops: Ops<Self::State, 2>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let gradient = dense(gradients.consume::<Flex>(&ops.node));
         let (x, weight, layer) = ops.state;
-        let wanted = match &ops.parents[..] {
-            [Some(_), Some(_), ..] => Wanted::Both,
-            [Some(_), ..] => Wanted::Input,
-            _ => Wanted::Weight,
-        };
-        let found = layer.backward(x.storage(), weight.storage(), gradient.storage(), wanted);
-        let ConvGradients { x: by_x, weight: by_weight } = found;
-        for (node, by, shape) in
-            [(&ops.parents[0], by_x, x.shape()), (&ops.parents[1], by_weight, weight.shape())]
-        {
-            if let (Some(node), Some(by)) = (node, by) {
-                gradients.register::<Flex>(node.id, tensor(by, &shape));
-            }
+        let [x_node, weight_node] = ops.parents;
+        // The first layer's images need no gradient, nor do the filters of a frozen network.
+        if let Some(node) = x_node {
+            let by_x = layer.by_input(weight.storage(), gradient.storage());
+            gradients.register::<Flex>(node.id, tensor(by_x, &x.shape()));
         }
-        if let Some(Some(node)) = ops.parents.get(2) {
-            let by_bias = layer.bias_gradient(gradient.storage());
-            gradients.register::<Flex>(node.id, tensor(by_bias, &[layer.outputs]));
+        if let Some(node) = weight_node {
+            let by_weight = layer.by_weight(x.storage(), gradient.storage());
+            gradients.register::<Flex>(node.id, tensor(by_weight, &weight.shape()));
         }
     }
 }
 
-fn convolved(x: &FlexTensor, weight: &FlexTensor, bias: Option<&FlexTensor>, layer: ConvSizes) -> FlexTensor {
-    let output = layer.forward(x.storage(), weight.storage(), bias.map(FlexTensor::storage));
+fn convolved(x: &FlexTensor, weight: &FlexTensor, layer: ConvSizes) -> FlexTensor {
     let [height, width] = layer.sliding.output;
+    let output = layer.forward(x.storage(), weight.storage());
     tensor(output, &[x.shape()[0], layer.outputs, height, width])
 }
 

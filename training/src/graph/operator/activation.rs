@@ -1,20 +1,12 @@
-//! Activations and the softmaxes.
+//! Activations with settings, and the softmaxes.
 
 use burn::tensor::activation as burn_activation;
 
+use super::elementwise::unary;
 use crate::array::count;
 use crate::graph::kernel::{Kernel, axis, one};
 use crate::graph::real::map;
 use crate::graph::{Problem, Real, spec::Spec};
-
-/// A kernel with one tensor in and one of the same shape out.
-pub(super) fn unary(function: impl Fn(Real) -> Real + Send + Sync + 'static) -> Result<Kernel, Problem> {
-    Ok(Box::new(move |mut inputs, _| one(function(inputs.real(0)?))))
-}
-
-pub(super) fn relu(_: &Spec) -> Result<Kernel, Problem> {
-    unary(|x| map!(x, t => burn_activation::relu(t)))
-}
 
 pub(super) fn leaky_relu(spec: &Spec) -> Result<Kernel, Problem> {
     let alpha = f64::from(spec.float("alpha", 0.01)?);
@@ -22,7 +14,7 @@ pub(super) fn leaky_relu(spec: &Spec) -> Result<Kernel, Problem> {
 }
 
 /// One slope per channel, or any shape that broadcasts.
-pub(super) fn prelu(_: &Spec) -> Result<Kernel, Problem> {
+pub(super) fn prelu() -> Result<Kernel, Problem> {
     Ok(Box::new(|mut inputs, _| {
         let (x, slope) = (inputs.real(0)?, inputs.real(1)?);
         let negative = map!(x.clone(), t => t.clamp_max(0.0));
@@ -32,62 +24,37 @@ pub(super) fn prelu(_: &Spec) -> Result<Kernel, Problem> {
 }
 
 pub(super) fn elu(spec: &Spec) -> Result<Kernel, Problem> {
-    let alpha = spec.float("alpha", 1.0)?;
-    unary(move |x| scaled_elu(x, alpha, 1.0, 1.0))
+    scaled_elu(spec.float("alpha", 1.0)?, 1.0, 1.0)
 }
 
 pub(super) fn celu(spec: &Spec) -> Result<Kernel, Problem> {
     let alpha = spec.float("alpha", 1.0)?;
-    unary(move |x| scaled_elu(x, alpha, 1.0, alpha))
+    scaled_elu(alpha, 1.0, alpha)
 }
 
 pub(super) fn selu(spec: &Spec) -> Result<Kernel, Problem> {
-    let (alpha, gamma) = (spec.float("alpha", 1.673_263_2)?, spec.float("gamma", 1.050_701)?);
-    unary(move |x| scaled_elu(x, alpha, gamma, 1.0))
+    scaled_elu(spec.float("alpha", 1.673_263_2)?, spec.float("gamma", 1.050_701)?, 1.0)
 }
 
-/// `gamma * (max(x, 0) + alpha * (exp(min(x, 0) / divisor) - 1))`. The minimum is taken first, so that the
-/// exponential of a large x cannot turn the gradient into infinity times zero.
-fn scaled_elu(x: Real, alpha: f32, gamma: f32, divisor: f32) -> Real {
-    map!(x, t => {
-        let negative = t.clone().clamp_max(0.0).div_scalar(divisor).exp().sub_scalar(1.0).mul_scalar(alpha);
-        burn_activation::relu(t).add(negative).mul_scalar(gamma)
+/// `gamma * (max(x, 0) + alpha * (exp(min(x, 0) / divisor) - 1))`. The minimum is taken first, because the exponential of
+/// a large x would turn the gradient into infinity times zero, as it does in Burn's functions.
+fn scaled_elu(alpha: f32, gamma: f32, divisor: f32) -> Result<Kernel, Problem> {
+    unary(move |x| {
+        map!(x, t => {
+            let negative = t.clone().clamp_max(0.0).div_scalar(divisor).exp().sub_scalar(1.0).mul_scalar(alpha);
+            burn_activation::relu(t).add(negative).mul_scalar(gamma)
+        })
     })
 }
 
-pub(super) fn sigmoid(_: &Spec) -> Result<Kernel, Problem> {
-    unary(|x| map!(x, t => burn_activation::sigmoid(t)))
-}
-
 pub(super) fn hard_sigmoid(spec: &Spec) -> Result<Kernel, Problem> {
-    let (alpha, beta) = (spec.float("alpha", 0.2)?, spec.float("beta", 0.5)?);
-    unary(move |x| map!(x, t => t.mul_scalar(alpha).add_scalar(beta).clamp(0.0, 1.0)))
-}
-
-pub(super) fn hard_swish(_: &Spec) -> Result<Kernel, Problem> {
-    unary(|x| map!(x, t => t.clone().mul_scalar(1.0 / 6.0).add_scalar(0.5).clamp(0.0, 1.0).mul(t)))
+    let (alpha, beta) = (f64::from(spec.float("alpha", 0.2)?), f64::from(spec.float("beta", 0.5)?));
+    unary(move |x| map!(x, t => burn_activation::hard_sigmoid(t, alpha, beta)))
 }
 
 pub(super) fn swish(spec: &Spec) -> Result<Kernel, Problem> {
     let alpha = spec.float("alpha", 1.0)?;
     unary(move |x| map!(x, t => burn_activation::sigmoid(t.clone().mul_scalar(alpha)).mul(t)))
-}
-
-pub(super) fn mish(_: &Spec) -> Result<Kernel, Problem> {
-    unary(|x| map!(x, t => soft_plus(t.clone()).tanh().mul(t)))
-}
-
-pub(super) fn softplus(_: &Spec) -> Result<Kernel, Problem> {
-    unary(|x| map!(x, t => soft_plus(t)))
-}
-
-/// `max(x, 0) + log(1 + exp(-|x|))`: no overflow for large x.
-fn soft_plus<const D: usize>(x: burn::tensor::Tensor<D>) -> burn::tensor::Tensor<D> {
-    burn_activation::relu(x.clone()).add(x.abs().neg().exp().log1p())
-}
-
-pub(super) fn softsign(_: &Spec) -> Result<Kernel, Problem> {
-    unary(|x| map!(x, t => t.clone().div(t.abs().add_scalar(1.0))))
 }
 
 pub(super) fn gelu(spec: &Spec) -> Result<Kernel, Problem> {
@@ -109,16 +76,8 @@ pub(super) fn clip(spec: &Spec) -> Result<Kernel, Problem> {
     }))
 }
 
-pub(super) fn softmax(spec: &Spec) -> Result<Kernel, Problem> {
-    normalized(spec, |x, axis| map!(x, t => burn_activation::softmax(t, axis)))
-}
-
-pub(super) fn log_softmax(spec: &Spec) -> Result<Kernel, Problem> {
-    normalized(spec, |x, axis| map!(x, t => burn_activation::log_softmax(t, axis)))
-}
-
-/// Before operator set 13 a softmax ran over all dimensions from `axis` on, flattened; since then over one.
-fn normalized(spec: &Spec, function: fn(Real, usize) -> Real) -> Result<Kernel, Problem> {
+/// A softmax. Before operator set 13 it ran over all dimensions from `axis` on, flattened; since then over one.
+pub(super) fn normalized(spec: &Spec, function: fn(Real, usize) -> Real) -> Result<Kernel, Problem> {
     let flattened = spec.opset < 13;
     let wanted = spec.int("axis", if flattened { 1 } else { -1 })?;
     Ok(Box::new(move |mut inputs, _| {

@@ -9,37 +9,18 @@ use crate::array::Array;
 use crate::graph::kernel::Kernel;
 use crate::graph::problem::joint;
 use crate::graph::real::zip;
-use crate::graph::{Problem, Real, Value, spec::Spec};
+use crate::graph::{Problem, Real, Value};
 
 /// Compares two floats; also used for integers below 2^53.
-fn comparison(test: fn(f64, f64) -> bool) -> Result<Kernel, Problem> {
+pub(super) fn comparison(test: fn(f64, f64) -> bool) -> Result<Kernel, Problem> {
     Ok(Box::new(move |mut inputs, _| {
         let (left, right) = (numbers(inputs.value(0)?), numbers(inputs.value(1)?));
         Ok(vec![Value::Bools(combine(&left, &right, test)?)])
     }))
 }
 
-pub(super) fn equal(_: &Spec) -> Result<Kernel, Problem> {
-    comparison(|a, b| a == b)
-}
-
-pub(super) fn less(_: &Spec) -> Result<Kernel, Problem> {
-    comparison(|a, b| a < b)
-}
-
-pub(super) fn less_or_equal(_: &Spec) -> Result<Kernel, Problem> {
-    comparison(|a, b| a <= b)
-}
-
-pub(super) fn greater(_: &Spec) -> Result<Kernel, Problem> {
-    comparison(|a, b| a > b)
-}
-
-pub(super) fn greater_or_equal(_: &Spec) -> Result<Kernel, Problem> {
-    comparison(|a, b| a >= b)
-}
-
-fn logic(test: fn(&bool, &bool) -> bool) -> Result<Kernel, Problem> {
+/// Combines two booleans.
+pub(super) fn logic(test: fn(&bool, &bool) -> bool) -> Result<Kernel, Problem> {
     Ok(Box::new(move |mut inputs, _| {
         let (left, right) = (inputs.value(0)?.bools()?, inputs.value(1)?.bools()?);
         let shape = joint(left.shape(), right.shape())?;
@@ -47,24 +28,12 @@ fn logic(test: fn(&bool, &bool) -> bool) -> Result<Kernel, Problem> {
     }))
 }
 
-pub(super) fn and(_: &Spec) -> Result<Kernel, Problem> {
-    logic(|a, b| *a && *b)
-}
-
-pub(super) fn or(_: &Spec) -> Result<Kernel, Problem> {
-    logic(|a, b| *a || *b)
-}
-
-pub(super) fn xor(_: &Spec) -> Result<Kernel, Problem> {
-    logic(|a, b| a != b)
-}
-
-pub(super) fn not(_: &Spec) -> Result<Kernel, Problem> {
+pub(super) fn not() -> Result<Kernel, Problem> {
     Ok(Box::new(|mut inputs, _| Ok(vec![Value::Bools(inputs.value(0)?.bools()?.map(|b| !b))])))
 }
 
 /// Takes from the second input where the first is true, from the third elsewhere.
-pub(super) fn choose(_: &Spec) -> Result<Kernel, Problem> {
+pub(super) fn choose() -> Result<Kernel, Problem> {
     Ok(Box::new(|mut inputs, _| {
         let mask = inputs.value(0)?.bools()?;
         let (left, right) = (inputs.value(1)?, inputs.value(2)?);
@@ -85,7 +54,7 @@ fn masked(mask: &Array<bool>, left: Real, right: Real) -> Real {
         let data = TensorData::new(mask.data().to_vec(), like.shape());
         Tensor::from_data(data, &like.device())
     }
-    zip!(left, right, (a, b) => { let mask = upload(mask, &b); b.mask_where(mask, a) })
+    zip!((left, right), (a, b) => { let mask = upload(mask, &b); b.mask_where(mask, a) })
 }
 
 fn pick<T: Clone>(mask: &Array<bool>, left: &Array<T>, right: &Array<T>) -> Array<T> {

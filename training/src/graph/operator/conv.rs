@@ -51,7 +51,11 @@ fn run(window: &Window, groups: usize, operands: Operands) -> Result<Real, Probl
             let window = window.resolve::<2>(spatial, kernel)?;
             let (x, weight) = (x.rank4()?, weight.rank4()?);
             if let Some(sliding) = window.sliding(spatial).filter(|_| native::is_here(&x)) {
-                return Ok(Real::R4(native::conv2d(x, weight, bias, groups, sliding)));
+                let output = native::conv2d(x, weight, groups, sliding);
+                return Ok(Real::R4(match bias {
+                    Some(bias) => output.add(bias.reshape([1, filters[0], 1, 1])),
+                    None => output,
+                }));
             }
             let options =
                 ConvOptions::new_with_padding(window.strides, window.pads, window.dilations, groups);

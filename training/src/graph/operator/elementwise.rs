@@ -1,6 +1,5 @@
 //! Arithmetic element by element, on floats with gradients and on the integers of shape computations.
 
-use super::activation::unary;
 use crate::array::Array;
 use crate::graph::kernel::{Inputs, Kernel, one};
 use crate::graph::problem::joint;
@@ -10,21 +9,9 @@ use crate::graph::{Problem, Real, Value, spec::Spec};
 type OnReals = fn(Real, Real) -> Result<Real, Problem>;
 type OnInts = fn(i64, i64) -> i64;
 
-pub(super) fn add(_: &Spec) -> Result<Kernel, Problem> {
-    binary(Real::add, i64::wrapping_add)
-}
-
-pub(super) fn sub(_: &Spec) -> Result<Kernel, Problem> {
-    binary(Real::sub, i64::wrapping_sub)
-}
-
-pub(super) fn mul(_: &Spec) -> Result<Kernel, Problem> {
-    binary(Real::mul, i64::wrapping_mul)
-}
-
-/// Integers divide towards zero; an integer division by zero, which ONNX leaves undefined, gives zero.
-pub(super) fn div(_: &Spec) -> Result<Kernel, Problem> {
-    binary(Real::div, |a, b| a.checked_div(b).unwrap_or(0))
+/// A kernel with one tensor in and one of the same shape out.
+pub(super) fn unary(function: impl Fn(Real) -> Real + Send + Sync + 'static) -> Result<Kernel, Problem> {
+    Ok(Box::new(move |mut inputs, _| one(function(inputs.real(0)?))))
 }
 
 /// The remainder has the divisor's sign; with `fmod` the dividend's.
@@ -39,30 +26,6 @@ pub(super) fn modulo(spec: &Spec) -> Result<Kernel, Problem> {
     }))
 }
 
-pub(super) fn minimum(_: &Spec) -> Result<Kernel, Problem> {
-    variadic(
-        |a, b| {
-            let (a, b) = a.align(b)?;
-            Ok(zip!(a, b, (x, y) => x.min_pair(y)))
-        },
-        i64::min,
-    )
-}
-
-pub(super) fn maximum(_: &Spec) -> Result<Kernel, Problem> {
-    variadic(
-        |a, b| {
-            let (a, b) = a.align(b)?;
-            Ok(zip!(a, b, (x, y) => x.max_pair(y)))
-        },
-        i64::max,
-    )
-}
-
-pub(super) fn sum(_: &Spec) -> Result<Kernel, Problem> {
-    variadic(Real::add, i64::wrapping_add)
-}
-
 pub(super) fn mean(spec: &Spec) -> Result<Kernel, Problem> {
     let share = 1.0 / spec.node.inputs.len().max(1) as f32;
     Ok(Box::new(move |inputs, _| {
@@ -74,7 +37,7 @@ pub(super) fn mean(spec: &Spec) -> Result<Kernel, Problem> {
 }
 
 /// Powers. An exponent of one element, as exporters write it, uses fast exact methods.
-pub(super) fn pow(_: &Spec) -> Result<Kernel, Problem> {
+pub(super) fn pow() -> Result<Kernel, Problem> {
     Ok(Box::new(|mut inputs, _| {
         let base = inputs.value(0)?;
         let exponent = match inputs.value(1)? {
@@ -83,8 +46,7 @@ pub(super) fn pow(_: &Spec) -> Result<Kernel, Problem> {
         };
         let (base, exponent) = (base.real()?, exponent.real()?);
         if exponent.count() != 1 || exponent.rank() > base.rank() {
-            let (base, exponent) = base.align(exponent)?;
-            return one(zip!(base, exponent, (x, y) => x.powf(y)));
+            return one(zip!(base.align(exponent)?, (x, y) => x.powf(y)));
         }
         let exponent = exponent.download().data()[0];
         one(match exponent {
@@ -96,49 +58,14 @@ pub(super) fn pow(_: &Spec) -> Result<Kernel, Problem> {
     }))
 }
 
-pub(super) fn neg(_: &Spec) -> Result<Kernel, Problem> {
-    either(|x| map!(x, t => t.neg()), i64::wrapping_neg)
-}
-
-pub(super) fn abs(_: &Spec) -> Result<Kernel, Problem> {
-    either(|x| map!(x, t => t.abs()), i64::wrapping_abs)
-}
-
-pub(super) fn sign(_: &Spec) -> Result<Kernel, Problem> {
-    either(|x| map!(x, t => t.sign()), i64::signum)
-}
-
-/// The functions of one float.
-macro_rules! functions {
-    ($($name:ident: $t:ident => $body:expr;)*) => {
-        $(pub(super) fn $name(_: &Spec) -> Result<Kernel, Problem> {
-            unary(|x| map!(x, $t => $body))
-        })*
-    };
-}
-
-functions! {
-    sqrt: t => t.sqrt();
-    exp: t => t.exp();
-    log: t => t.log();
-    erf: t => t.erf();
-    tanh: t => t.tanh();
-    sin: t => t.sin();
-    cos: t => t.cos();
-    reciprocal: t => t.recip();
-    floor: t => t.floor();
-    ceil: t => t.ceil();
-    round: t => t.round();
-}
-
-fn binary(on_reals: OnReals, on_ints: OnInts) -> Result<Kernel, Problem> {
+pub(super) fn binary(on_reals: OnReals, on_ints: OnInts) -> Result<Kernel, Problem> {
     Ok(Box::new(move |mut inputs, _| {
         let (left, right) = (inputs.value(0)?, inputs.value(1)?);
         Ok(vec![apply(left, right, on_reals, on_ints)?])
     }))
 }
 
-fn variadic(on_reals: OnReals, on_ints: OnInts) -> Result<Kernel, Problem> {
+pub(super) fn variadic(on_reals: OnReals, on_ints: OnInts) -> Result<Kernel, Problem> {
     Ok(Box::new(move |inputs: Inputs, _| {
         let mut parts = inputs.all();
         let first = parts.next().ok_or(Problem::MissingInput { at: 0 })?;
@@ -146,7 +73,7 @@ fn variadic(on_reals: OnReals, on_ints: OnInts) -> Result<Kernel, Problem> {
     }))
 }
 
-fn either(on_reals: fn(Real) -> Real, on_ints: fn(i64) -> i64) -> Result<Kernel, Problem> {
+pub(super) fn either(on_reals: fn(Real) -> Real, on_ints: fn(i64) -> i64) -> Result<Kernel, Problem> {
     Ok(Box::new(move |mut inputs, _| {
         Ok(vec![match inputs.value(0)? {
             Value::Ints(array) => Value::Ints(array.map(|&n| on_ints(n))),

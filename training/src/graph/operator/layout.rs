@@ -110,7 +110,7 @@ pub(super) fn unsqueeze(spec: &Spec) -> Result<Kernel, Problem> {
 }
 
 /// The wanted shape and the input's broadcast to each other, so ones in the wanted shape keep the input's size.
-pub(super) fn expand(_: &Spec) -> Result<Kernel, Problem> {
+pub(super) fn expand() -> Result<Kernel, Problem> {
     Ok(Box::new(|mut inputs, _| {
         let value = inputs.value(0)?;
         let wanted = sizes(&mut inputs, 1, &value)?;
@@ -119,7 +119,7 @@ pub(super) fn expand(_: &Spec) -> Result<Kernel, Problem> {
     }))
 }
 
-pub(super) fn tile(_: &Spec) -> Result<Kernel, Problem> {
+pub(super) fn tile() -> Result<Kernel, Problem> {
     Ok(Box::new(|mut inputs, _| {
         let value = inputs.value(0)?;
         let repeats = sizes(&mut inputs, 1, &value)?;

@@ -33,7 +33,7 @@ pub(super) fn gemm(spec: &Spec) -> Result<Kernel, Problem> {
 }
 
 /// The product over the last two dimensions; those before them broadcast.
-pub(super) fn matmul(_: &Spec) -> Result<Kernel, Problem> {
+pub(super) fn matmul() -> Result<Kernel, Problem> {
     Ok(Box::new(|mut inputs, _| one(product(inputs.real(0)?, inputs.real(1)?)?)))
 }
 
@@ -56,10 +56,10 @@ pub(super) fn product(a: Real, b: Real) -> Result<Real, Problem> {
     let result = if batch_b.is_empty() {
         // One matrix on the right: all rows of the batch at once.
         let folded = a.reshape(&[count(batch_a) * m, inner])?;
-        zip!(folded, b, (x, y) => x.matmul(y))
+        zip!((folded, b), (x, y) => x.matmul(y))
     } else {
         let (a, b) = (a.expand(&shape(&batch, [m, inner]))?, b.expand(&shape(&batch, [inner, n]))?);
-        zip!(a, b, (x, y) => x.matmul(y))
+        zip!((a, b), (x, y) => x.matmul(y))
     };
     let mut wanted = batch;
     wanted.extend(rows.then_some(m));

@@ -1,7 +1,7 @@
 //! The supported ONNX operators: those that networks can be trained through.
 //!
-//! One table maps a node's operator to the function that reads its settings and returns its kernel. To add an
-//! operator: one function, one line here, and its cases in `tests/it/golden/make.py`.
+//! [`kernel`] is the one table: it maps a node's operator to its kernel, which is written there if it is one function of
+//! Burn. To add an operator: one line here, and its cases in `tests/it/golden/make.py`.
 
 mod activation;
 mod compare;
@@ -12,143 +12,156 @@ mod matmul;
 mod norm;
 mod pieces;
 mod pool;
-mod recurrent;
 mod reduce;
 mod resize;
 pub(super) mod shape;
 mod window;
 
+use burn::tensor::activation as burn_activation;
 use parm_parity_models::onnx::Node;
 
+use self::compare::{comparison, logic};
+use self::elementwise::{binary, either, unary, variadic};
+use self::reduce::{arg, reduction};
 use super::kernel::Kernel;
-use super::{Problem, spec::Spec};
-
-type Prepare = fn(&Spec) -> Result<Kernel, Problem>;
+use super::real::{map, with, zip};
+use super::{Problem, Real, spec::Spec};
 
 /// Reads and checks a node's settings.
 pub(super) fn prepare(node: &Node, opset: i64) -> Result<Kernel, Problem> {
-    let unknown = || Problem::Operator { op: node.op.clone(), opset };
-    let prepare = if node.domain.is_empty() { find(&node.op) } else { None }.ok_or_else(unknown)?;
+    if !node.domain.is_empty() {
+        return Err(Problem::Operator { op: node.op.clone(), opset });
+    }
     let spec = Spec::new(node, opset);
-    let kernel = prepare(&spec)?;
+    let kernel = kernel(&spec)?;
     spec.finish()?;
     Ok(kernel)
 }
 
-fn find(op: &str) -> Option<Prepare> {
-    TABLE.binary_search_by(|(name, _)| name.cmp(&op)).ok().map(|at| TABLE[at].1)
-}
+fn kernel(spec: &Spec) -> Result<Kernel, Problem> {
+    match spec.node.op.as_str() {
+        // Arithmetic on floats and on the integers of shape computations.
+        "Add" => binary(Real::add, i64::wrapping_add),
+        "Sub" => binary(Real::sub, i64::wrapping_sub),
+        "Mul" => binary(Real::mul, i64::wrapping_mul),
+        // Integers divide towards zero. Their division by zero, which ONNX leaves undefined, gives zero.
+        "Div" => binary(Real::div, |a, b| a.checked_div(b).unwrap_or(0)),
+        "Mod" => elementwise::modulo(spec),
+        "Pow" => elementwise::pow(),
+        "Max" => variadic(|a, b| Ok(zip!(a.align(b)?, (x, y) => x.max_pair(y))), i64::max),
+        "Min" => variadic(|a, b| Ok(zip!(a.align(b)?, (x, y) => x.min_pair(y))), i64::min),
+        "Sum" => variadic(Real::add, i64::wrapping_add),
+        "Mean" => elementwise::mean(spec),
+        "Abs" => either(|x| map!(x, t => t.abs()), i64::wrapping_abs),
+        "Neg" => either(|x| map!(x, t => t.neg()), i64::wrapping_neg),
+        "Sign" => either(|x| map!(x, t => t.sign()), i64::signum),
 
-/// In alphabetical order.
-const TABLE: &[(&str, Prepare)] = &[
-    ("Abs", elementwise::abs),
-    ("Add", elementwise::add),
-    ("And", compare::and),
-    ("ArgMax", reduce::arg_max),
-    ("ArgMin", reduce::arg_min),
-    ("AveragePool", pool::average),
-    ("BatchNormalization", norm::batch),
-    ("Cast", shape::cast),
-    ("CastLike", shape::cast_like),
-    ("Ceil", elementwise::ceil),
-    ("Celu", activation::celu),
-    ("Clip", activation::clip),
-    ("Concat", pieces::concat),
-    ("Constant", shape::constant),
-    ("ConstantOfShape", shape::constant_of_shape),
-    ("Conv", conv::conv),
-    ("Cos", elementwise::cos),
-    ("Div", elementwise::div),
-    ("Dropout", layout::identity),
-    ("Elu", activation::elu),
-    ("Equal", compare::equal),
-    ("Erf", elementwise::erf),
-    ("Exp", elementwise::exp),
-    ("Expand", layout::expand),
-    ("Flatten", layout::flatten),
-    ("Floor", elementwise::floor),
-    ("GRU", recurrent::gru),
-    ("Gather", pieces::gather),
-    ("Gelu", activation::gelu),
-    ("Gemm", matmul::gemm),
-    ("GlobalAveragePool", pool::global_average),
-    ("GlobalMaxPool", pool::global_max),
-    ("Greater", compare::greater),
-    ("GreaterOrEqual", compare::greater_or_equal),
-    ("GroupNormalization", norm::group),
-    ("HardSigmoid", activation::hard_sigmoid),
-    ("HardSwish", activation::hard_swish),
-    ("Identity", layout::identity),
-    ("InstanceNormalization", norm::instance),
-    ("LSTM", recurrent::lstm),
-    ("LayerNormalization", norm::layer),
-    ("LeakyRelu", activation::leaky_relu),
-    ("Less", compare::less),
-    ("LessOrEqual", compare::less_or_equal),
-    ("Log", elementwise::log),
-    ("LogSoftmax", activation::log_softmax),
-    ("MatMul", matmul::matmul),
-    ("Max", elementwise::maximum),
-    ("MaxPool", pool::max),
-    ("Mean", elementwise::mean),
-    ("Min", elementwise::minimum),
-    ("Mish", activation::mish),
-    ("Mod", elementwise::modulo),
-    ("Mul", elementwise::mul),
-    ("Neg", elementwise::neg),
-    ("Not", compare::not),
-    ("OneHot", shape::one_hot),
-    ("Or", compare::or),
-    ("PRelu", activation::prelu),
-    ("Pad", pieces::pad),
-    ("Pow", elementwise::pow),
-    ("Range", shape::range),
-    ("Reciprocal", elementwise::reciprocal),
-    ("ReduceL1", reduce::l1),
-    ("ReduceL2", reduce::l2),
-    ("ReduceLogSum", reduce::log_sum),
-    ("ReduceLogSumExp", reduce::log_sum_exp),
-    ("ReduceMax", reduce::max),
-    ("ReduceMean", reduce::mean),
-    ("ReduceMin", reduce::min),
-    ("ReduceProd", reduce::prod),
-    ("ReduceSum", reduce::sum),
-    ("ReduceSumSquare", reduce::sum_square),
-    ("Relu", activation::relu),
-    ("Reshape", layout::reshape),
-    ("Resize", resize::resize),
-    ("Round", elementwise::round),
-    ("Selu", activation::selu),
-    ("Shape", shape::shape),
-    ("Sigmoid", activation::sigmoid),
-    ("Sign", elementwise::sign),
-    ("Sin", elementwise::sin),
-    ("Size", shape::size),
-    ("Slice", pieces::slice),
-    ("Softmax", activation::softmax),
-    ("Softplus", activation::softplus),
-    ("Softsign", activation::softsign),
-    ("Split", pieces::split),
-    ("Sqrt", elementwise::sqrt),
-    ("Squeeze", layout::squeeze),
-    ("Sub", elementwise::sub),
-    ("Sum", elementwise::sum),
-    ("Swish", activation::swish),
-    ("Tanh", elementwise::tanh),
-    ("Tile", layout::tile),
-    ("Transpose", layout::transpose),
-    ("Unsqueeze", layout::unsqueeze),
-    ("Upsample", resize::upsample),
-    ("Where", compare::choose),
-    ("Xor", compare::xor),
-];
+        // Functions of one float.
+        "Ceil" => unary(|x| map!(x, t => t.ceil())),
+        "Cos" => unary(|x| map!(x, t => t.cos())),
+        "Erf" => unary(|x| map!(x, t => t.erf())),
+        "Exp" => unary(|x| map!(x, t => t.exp())),
+        "Floor" => unary(|x| map!(x, t => t.floor())),
+        "HardSwish" => unary(|x| map!(x, t => burn_activation::hard_swish(t))),
+        "Log" => unary(|x| map!(x, t => t.log())),
+        "Mish" => unary(|x| map!(x, t => burn_activation::mish(t))),
+        "Reciprocal" => unary(|x| map!(x, t => t.recip())),
+        "Relu" => unary(|x| map!(x, t => burn_activation::relu(t))),
+        "Round" => unary(|x| map!(x, t => t.round())),
+        "Sigmoid" => unary(|x| map!(x, t => burn_activation::sigmoid(t))),
+        "Sin" => unary(|x| map!(x, t => t.sin())),
+        "Softplus" => unary(|x| map!(x, t => burn_activation::softplus(t, 1.0))),
+        "Softsign" => unary(|x| map!(x, t => burn_activation::softsign(t))),
+        "Sqrt" => unary(|x| map!(x, t => t.sqrt())),
+        "Tanh" => unary(|x| map!(x, t => t.tanh())),
+        "Celu" => activation::celu(spec),
+        "Clip" => activation::clip(spec),
+        "Elu" => activation::elu(spec),
+        "Gelu" => activation::gelu(spec),
+        "HardSigmoid" => activation::hard_sigmoid(spec),
+        "LeakyRelu" => activation::leaky_relu(spec),
+        "LogSoftmax" => {
+            activation::normalized(spec, |x, at| map!(x, t => burn_activation::log_softmax(t, at)))
+        }
+        "PRelu" => activation::prelu(),
+        "Selu" => activation::selu(spec),
+        "Softmax" => activation::normalized(spec, |x, at| map!(x, t => burn_activation::softmax(t, at))),
+        "Swish" => activation::swish(spec),
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+        // Comparisons, booleans and selection.
+        "Equal" => comparison(|a, b| a == b),
+        "Greater" => comparison(|a, b| a > b),
+        "GreaterOrEqual" => comparison(|a, b| a >= b),
+        "Less" => comparison(|a, b| a < b),
+        "LessOrEqual" => comparison(|a, b| a <= b),
+        "And" => logic(|a, b| *a && *b),
+        "Or" => logic(|a, b| *a || *b),
+        "Xor" => logic(|a, b| a != b),
+        "Not" => compare::not(),
+        "Where" => compare::choose(),
 
-    #[test]
-    fn operator_table_is_sorted() {
-        assert!(TABLE.is_sorted_by(|(a, _), (b, _)| a < b));
+        // Reductions over axes.
+        "ArgMax" => arg(spec, |x, axis| with!(x, t => t.argmax(axis).try_to_vec_as::<i64>().ok())),
+        "ArgMin" => arg(spec, |x, axis| with!(x, t => t.argmin(axis).try_to_vec_as::<i64>().ok())),
+        "ReduceL1" => reduction(spec, |x, axes| Ok(map!(x, t => t.abs()).sum(axes)), None),
+        "ReduceL2" => reduction(spec, |x, axes| Ok(map!(x.clone().mul(x)?.sum(axes), t => t.sqrt())), None),
+        "ReduceLogSum" => reduction(spec, |x, axes| Ok(map!(x.sum(axes), t => t.log())), None),
+        "ReduceLogSumExp" => reduction(spec, reduce::log_sum_exp, None),
+        "ReduceMax" => {
+            reduction(spec, reduce::max, Some(|list| list.iter().copied().max().unwrap_or(i64::MIN)))
+        }
+        "ReduceMean" => reduction(spec, |x, axes| Ok(x.mean(axes)), None),
+        "ReduceMin" => {
+            reduction(spec, reduce::min, Some(|list| list.iter().copied().min().unwrap_or(i64::MAX)))
+        }
+        "ReduceProd" => reduction(
+            spec,
+            |x, axes| Ok(map!(x, t => t.prod_dims(axes))),
+            Some(|list| list.iter().fold(1, |product, &n| i64::wrapping_mul(product, n))),
+        ),
+        "ReduceSum" => reduction(
+            spec,
+            |x, axes| Ok(x.sum(axes)),
+            Some(|list| list.iter().fold(0, |sum, &n| i64::wrapping_add(sum, n))),
+        ),
+        "ReduceSumSquare" => reduction(spec, |x, axes| Ok(x.clone().mul(x)?.sum(axes)), None),
+
+        // Layers.
+        "AveragePool" => pool::average(spec),
+        "BatchNormalization" => norm::batch(spec),
+        "Conv" => conv::conv(spec),
+        "Gemm" => matmul::gemm(spec),
+        "GlobalAveragePool" => pool::global_average(),
+        "GlobalMaxPool" => pool::global_max(),
+        "GroupNormalization" => norm::group(spec),
+        "InstanceNormalization" => norm::instance(spec),
+        "LayerNormalization" => norm::layer(spec),
+        "MatMul" => matmul::matmul(),
+        "MaxPool" => pool::max(spec),
+        "Resize" => resize::resize(spec),
+
+        // Shapes, constants, and movements of elements.
+        "Cast" => shape::cast(spec),
+        "CastLike" => shape::cast_like(spec),
+        "Concat" => pieces::concat(spec),
+        "Constant" => shape::constant(spec),
+        "ConstantOfShape" => shape::constant_of_shape(spec),
+        "Dropout" | "Identity" => layout::identity(spec),
+        "Expand" => layout::expand(),
+        "Flatten" => layout::flatten(spec),
+        "Gather" => pieces::gather(spec),
+        "OneHot" => shape::one_hot(spec),
+        "Pad" => pieces::pad(spec),
+        "Range" => shape::range(),
+        "Reshape" => layout::reshape(spec),
+        "Shape" => shape::shape(spec),
+        "Size" => shape::size(),
+        "Slice" => pieces::slice(spec),
+        "Split" => pieces::split(spec),
+        "Squeeze" => layout::squeeze(spec),
+        "Tile" => layout::tile(),
+        "Transpose" => layout::transpose(spec),
+        "Unsqueeze" => layout::unsqueeze(spec),
+        op => Err(Problem::Operator { op: op.into(), opset: spec.opset }),
     }
 }

@@ -52,7 +52,7 @@ pub(super) fn average(spec: &Spec) -> Result<Kernel, Problem> {
     }))
 }
 
-pub(super) fn global_average(_: &Spec) -> Result<Kernel, Problem> {
+pub(super) fn global_average() -> Result<Kernel, Problem> {
     Ok(Box::new(|mut inputs, _| {
         let x = inputs.real(0)?;
         let axes: Vec<usize> = (2..x.rank()).collect();
@@ -60,7 +60,7 @@ pub(super) fn global_average(_: &Spec) -> Result<Kernel, Problem> {
     }))
 }
 
-pub(super) fn global_max(_: &Spec) -> Result<Kernel, Problem> {
+pub(super) fn global_max() -> Result<Kernel, Problem> {
     Ok(Box::new(|mut inputs, _| {
         let x = inputs.real(0)?;
         let axes: Vec<usize> = (2..x.rank()).collect();

@@ -3,7 +3,7 @@
 use crate::array::{Array, count};
 use crate::graph::kernel::{Inputs, Kernel, axes, axis};
 use crate::graph::problem::filled;
-use crate::graph::real::{map, with};
+use crate::graph::real::map;
 use crate::graph::{Problem, Real, Value, spec::Spec};
 
 /// The axes to reduce, and whether they remain with size one.
@@ -41,7 +41,12 @@ impl Over {
 type ReduceReals = fn(Real, &[usize]) -> Result<Real, Problem>;
 type ReduceInts = fn(&[i64]) -> i64;
 
-fn reduction(spec: &Spec, on_reals: ReduceReals, on_ints: Option<ReduceInts>) -> Result<Kernel, Problem> {
+/// A kernel that reduces floats, and integers if the operator can.
+pub(super) fn reduction(
+    spec: &Spec,
+    on_reals: ReduceReals,
+    on_ints: Option<ReduceInts>,
+) -> Result<Kernel, Problem> {
     let over = Over::read(spec)?;
     Ok(Box::new(move |mut inputs, _| {
         let value = inputs.value(0)?;
@@ -56,72 +61,25 @@ fn reduction(spec: &Spec, on_reals: ReduceReals, on_ints: Option<ReduceInts>) ->
     }))
 }
 
-pub(super) fn sum(spec: &Spec) -> Result<Kernel, Problem> {
-    reduction(
-        spec,
-        |x, axes| Ok(x.sum(axes)),
-        Some(|list| list.iter().fold(0, |sum, &n| i64::wrapping_add(sum, n))),
-    )
+pub(super) fn max(x: Real, axes: &[usize]) -> Result<Real, Problem> {
+    filled(&x.shape())?;
+    Ok(map!(x, t => t.max_dims(axes)))
 }
 
-pub(super) fn mean(spec: &Spec) -> Result<Kernel, Problem> {
-    reduction(spec, |x, axes| Ok(x.mean(axes)), None)
-}
-
-pub(super) fn max(spec: &Spec) -> Result<Kernel, Problem> {
-    let largest: ReduceInts = |list| list.iter().copied().max().unwrap_or(i64::MIN);
-    reduction(spec, |x, axes| filled(&x.shape()).map(|()| map!(x, t => t.max_dims(axes))), Some(largest))
-}
-
-pub(super) fn min(spec: &Spec) -> Result<Kernel, Problem> {
-    let smallest: ReduceInts = |list| list.iter().copied().min().unwrap_or(i64::MAX);
-    reduction(spec, |x, axes| filled(&x.shape()).map(|()| map!(x, t => t.min_dims(axes))), Some(smallest))
-}
-
-pub(super) fn prod(spec: &Spec) -> Result<Kernel, Problem> {
-    reduction(
-        spec,
-        |x, axes| Ok(map!(x, t => t.prod_dims(axes))),
-        Some(|list| list.iter().fold(1, |product, &n| i64::wrapping_mul(product, n))),
-    )
-}
-
-pub(super) fn l1(spec: &Spec) -> Result<Kernel, Problem> {
-    reduction(spec, |x, axes| Ok(map!(x, t => t.abs()).sum(axes)), None)
-}
-
-pub(super) fn l2(spec: &Spec) -> Result<Kernel, Problem> {
-    reduction(spec, |x, axes| Ok(map!(x.clone().mul(x)?.sum(axes), t => t.sqrt())), None)
-}
-
-pub(super) fn sum_square(spec: &Spec) -> Result<Kernel, Problem> {
-    reduction(spec, |x, axes| Ok(x.clone().mul(x)?.sum(axes)), None)
-}
-
-pub(super) fn log_sum(spec: &Spec) -> Result<Kernel, Problem> {
-    reduction(spec, |x, axes| Ok(map!(x.sum(axes), t => t.log())), None)
+pub(super) fn min(x: Real, axes: &[usize]) -> Result<Real, Problem> {
+    filled(&x.shape())?;
+    Ok(map!(x, t => t.min_dims(axes)))
 }
 
 /// The maximum is subtracted first, so that nothing overflows; it is a constant to the gradient, whose terms cancel.
-pub(super) fn log_sum_exp(spec: &Spec) -> Result<Kernel, Problem> {
-    let function: ReduceReals = |x, axes| {
-        filled(&x.shape())?;
-        let largest = map!(x.clone(), t => t.max_dims(axes).detach());
-        let sum = map!(x.sub(largest.clone())?, t => t.exp()).sum(axes);
-        map!(sum, t => t.log()).add(largest)
-    };
-    reduction(spec, function, None)
+pub(super) fn log_sum_exp(x: Real, axes: &[usize]) -> Result<Real, Problem> {
+    let largest = map!(max(x.clone(), axes)?, t => t.detach());
+    let sum = map!(x.sub(largest.clone())?, t => t.exp()).sum(axes);
+    map!(sum, t => t.log()).add(largest)
 }
 
-pub(super) fn arg_max(spec: &Spec) -> Result<Kernel, Problem> {
-    arg(spec, |x, axis| with!(x, t => t.argmax(axis).try_to_vec_as::<i64>().ok()))
-}
-
-pub(super) fn arg_min(spec: &Spec) -> Result<Kernel, Problem> {
-    arg(spec, |x, axis| with!(x, t => t.argmin(axis).try_to_vec_as::<i64>().ok()))
-}
-
-fn arg(spec: &Spec, find: fn(Real, usize) -> Option<Vec<i64>>) -> Result<Kernel, Problem> {
+/// The place of an extreme value along an axis.
+pub(super) fn arg(spec: &Spec, find: fn(Real, usize) -> Option<Vec<i64>>) -> Result<Kernel, Problem> {
     let over = spec.int("axis", 0)?;
     let keep = spec.int("keepdims", 1)? != 0;
     spec.only("select_last_index", 0, "0 (the first of equals)")?;

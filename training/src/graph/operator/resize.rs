@@ -70,22 +70,6 @@ pub(super) fn resize(spec: &Spec) -> Result<Kernel, Problem> {
     }))
 }
 
-/// The operator that `Resize` replaced: scales only, from the top left corner.
-pub(super) fn upsample(spec: &Spec) -> Result<Kernel, Problem> {
-    let style = Style { coordinates: Coordinates::Asymmetric, blend: blend(spec, "floor")? };
-    let fixed = match spec.opset {
-        ..9 => return Err(Problem::Operator { op: "Upsample".into(), opset: spec.opset }),
-        _ => 1,
-    };
-    Ok(Box::new(move |mut inputs, _| {
-        let x = inputs.real(0)?;
-        let over: Vec<usize> = (0..x.rank()).collect();
-        let targets = targets(&mut inputs, fixed, &x, &over)?;
-        let resized = targets.into_iter().try_fold(x, |x, (axis, target)| along(x, axis, target, style))?;
-        Ok(vec![Value::Real(resized)])
-    }))
-}
-
 fn blend(spec: &Spec, nearest: &'static str) -> Result<Blend, Problem> {
     let rounding = match spec.string("nearest_mode", nearest)? {
         "round_prefer_floor" => Blend::RoundPreferFloor,

@@ -56,14 +56,14 @@ pub(super) fn shape(spec: &Spec) -> Result<Kernel, Problem> {
     }))
 }
 
-pub(super) fn size(_: &Spec) -> Result<Kernel, Problem> {
+pub(super) fn size() -> Result<Kernel, Problem> {
     Ok(Box::new(|mut inputs, _| {
         let count: usize = inputs.value(0)?.shape().iter().product();
         Ok(vec![Value::Ints(Array::scalar(count as i64))])
     }))
 }
 
-pub(super) fn range(_: &Spec) -> Result<Kernel, Problem> {
+pub(super) fn range() -> Result<Kernel, Problem> {
     Ok(Box::new(|mut inputs, pass| {
         if let Some(Some(Value::Real(start))) = inputs.0.first() {
             let start = start.download().data().first().copied().ok_or(Problem::MissingInput { at: 0 })?;

@@ -233,7 +233,6 @@ def resizings():
     for mode in ["floor", "ceil", "round_prefer_floor", "round_prefer_ceil"]:
         case(f"resize_nearest_{mode}", "Resize", [x], [None, None, sizes], mode="nearest", nearest_mode=mode)
     case("resize_scales", "Resize", [x], [region, twice], mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")
-    case("upsample", "Upsample", [x], [twice], opset=9, mode="nearest")
 
 
 def activations():
@@ -251,17 +250,6 @@ def activations():
     case("softmax_flattened", "Softmax", [a], opset=11)
     case("log_softmax", "LogSoftmax", [a])
     graph("silu_pattern", [("Sigmoid", [a], [], 1, {}), ("Mul", [], [spaced(4)], 1, {})])
-
-
-def recurrences():
-    x, h, c = spaced(3, 2, 4), spaced(1, 2, 3), spaced(1, 2, 3)
-    weights = lambda gates, directions: [spaced(directions, gates * 3, 4), spaced(directions, gates * 3, 3), spaced(directions, gates * 6)]
-    case("lstm", "LSTM", [x], weights(4, 1), hidden_size=3, outputs=3)
-    case("lstm_with_state", "LSTM", [x], [*weights(4, 1), None, h, c], hidden_size=3, outputs=3)
-    case("lstm_both_ways", "LSTM", [x], weights(4, 2), hidden_size=3, direction="bidirectional", outputs=3)
-    case("gru", "GRU", [x], weights(3, 1), hidden_size=3, outputs=2)
-    case("gru_reset_after", "GRU", [x], [*weights(3, 1), None, h], hidden_size=3, linear_before_reset=1, outputs=2)
-    case("gru_backwards", "GRU", [x], weights(3, 1), hidden_size=3, direction="reverse", outputs=2)
 
 
 def small_network():
@@ -287,7 +275,7 @@ def tensor(array):
 
 def main():
     for make in [convolutions, poolings, normalizations, products, elementwise, comparisons, reductions, layouts,
-                 shapes, resizings, activations, recurrences, small_network]:
+                 shapes, resizings, activations, small_network]:
         make()
     out = b""
     for name, model, inputs, outputs in cases:

@@ -8,7 +8,7 @@ use parm_parity_models::onnx::{Limits, Model};
 use parm_training::data::{self, Samples};
 use parm_training::{Array, Device, Host, Network};
 
-use crate::network::tract;
+use crate::network::{descend, tract};
 use crate::support::agree;
 
 fn model() -> Model {
@@ -47,14 +47,8 @@ fn trained(derived: Model, slots: usize) {
     let count = shape.iter().product::<usize>();
     assert_eq!(count, slots * 10, "{shape:?}");
     for _ in 0..2 {
-        let seeds = [Array::full(shape.clone(), 1.0)];
-        let gradients = network.train_gradients(&query, &seeds).unwrap().parameters;
-        assert_eq!(gradients.len(), network.parameters().count(), "a parameter has no gradient");
-        for (name, gradient) in gradients {
-            let mut weight = network.weight(&name).unwrap();
-            weight.data_mut().iter_mut().zip(gradient.data()).for_each(|(w, g)| *w -= 1e-4 * g);
-            network.set_weight(&name, &weight).unwrap();
-        }
+        let changed = descend(&mut network, &query, &Array::full(shape.clone(), 1.0), 1e-4);
+        assert_eq!(changed, network.parameters().count(), "a parameter has no gradient");
     }
     let after = network.predict(&query).unwrap();
     let sum = |outputs: &[Host]| outputs[0].floats().unwrap().data().iter().sum::<f32>();
