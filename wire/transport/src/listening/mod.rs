@@ -29,11 +29,11 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 pub use listener::Listener;
-pub(crate) use room::{Activity, ClientEnd};
+pub(crate) use room::ClientEnd;
 pub use room::{Place, Room, Tracked};
 #[cfg(test)]
 pub(crate) use station::serve_one;
-pub(crate) use station::{Ages, Connection, Drain, Watch, after};
+pub(crate) use station::{Ages, Connection, Drain, after};
 pub use station::{Answer, Answers, Station};
 pub use unfinished::Lent;
 

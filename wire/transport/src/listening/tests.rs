@@ -88,7 +88,7 @@ impl Scene {
         let address = listener.address().unwrap();
         let (room, release, stop) =
             (Room::new(PLACES, "the test"), Arc::new(Notify::new()), CancellationToken::new());
-        let station = Station::new(listener, &tls, Spoken::Http2, limits, room.clone());
+        let station = Station::new(listener, &tls, limits, room.clone());
         let held = release.clone();
         let service = tower::service_fn(move |request| answer(request, held.clone()));
         let served = tokio::spawn(station.serve(service, stop.clone().cancelled_owned()));
@@ -228,7 +228,7 @@ async fn clients_that_come_back_at_once_cut_no_handshake_off() {
         let mut answered = 0;
         // On a busy machine a client may be slower than the crowd, so it retries, as clients do.
         for _ in 0..50 {
-            let Ok(mut socket) = outgoing.dial(&authority, PATIENCE).await else { continue };
+            let Ok(mut socket) = outgoing.dial(&authority).await else { continue };
             // A client pauses briefly between the handshake and its request.
             tokio::time::sleep(Duration::from_millis(20)).await;
             let sent = socket.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.is_ok();

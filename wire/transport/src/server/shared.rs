@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::auth::Guard;
 use super::config::Config;
-use super::grpc::FURTHER;
 use super::upgrade::Offer;
 use crate::Budget;
 use crate::budget::Share;
@@ -13,7 +12,6 @@ use crate::keys::{Keys, Visit};
 use crate::listening::{Ages, Drain};
 use http::Method;
 use parm_protocol::{Error, InferRequest, InferenceService, Transport, bounds};
-use tokio::sync::Semaphore;
 
 pub(super) struct Shared<S> {
     pub(super) service: Arc<S>,
@@ -24,8 +22,6 @@ pub(super) struct Shared<S> {
     /// Bytes that the bodies of requests hold.
     pub(super) budget: Arc<Budget>,
     pub(super) frames: Offer<S>,
-    /// Places of health watches that are not the first of their connection.
-    pub(super) watches: Arc<Semaphore>,
     /// The end of every connection of every listener.
     pub(super) drain: Drain,
 }
@@ -38,8 +34,7 @@ impl<S: InferenceService> Shared<S> {
         let frames = Offer::new(service.clone(), limits, drain.clone());
         let guard = Guard::new(&config, keys.clone());
         let ages = Ages::new(config.max_connection_age);
-        let watches = Arc::new(Semaphore::new(FURTHER));
-        Arc::new(Self { service, config, guard, keys, ages, budget, frames, watches, drain })
+        Arc::new(Self { service, config, guard, keys, ages, budget, frames, drain })
     }
 
     /// Charges the decoded request to the byte budget if it is larger than its body. The charge never exceeds the

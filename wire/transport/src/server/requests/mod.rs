@@ -57,7 +57,7 @@ impl<S: InferenceService> App<S> {
         // A call of a method that upstream servers have is a request like any other.
         let forwards = shared.service.forwards(&path);
         if !forwards && is_grpc(request.headers()) {
-            return grpc::answer(self, request, &connection, reach).await;
+            return grpc::answer(self, request, reach).await;
         }
         let guest = self.guest.as_ref().filter(|guest| !forwards && guest::serves(&***guest, &path));
         if let Some(guest) = guest {

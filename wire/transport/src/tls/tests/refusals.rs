@@ -61,7 +61,7 @@ fn invalid_files_are_named() {
 #[tokio::test(start_paused = true)]
 async fn incomplete_handshake_times_out() {
     let scene = Scene::new();
-    let welcome = Tls::open(&scene.local(Mode::Allow)).unwrap().welcome(Spoken::Http2);
+    let welcome = Tls::open(&scene.local(Mode::Allow)).unwrap().welcome();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     for begin in [&b""[..], &[0x16, 3, 1, 0, 200]] {
         let mut caller = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();

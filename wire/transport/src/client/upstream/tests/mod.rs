@@ -125,17 +125,6 @@ async fn stream_that_breaks_ends_with_an_error_event() {
 }
 
 #[tokio::test]
-async fn answer_that_breaks_is_cut() {
-    let (answer, stream) =
-        told(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n")
-            .await;
-    let (first, rest) = begun(answer.unwrap());
-    assert_eq!(first, "a");
-    drop(stream);
-    assert!(matches!(rest.collect().await, Err(Error::Transport { .. })));
-}
-
-#[tokio::test]
 async fn servers_failure_is_an_error_with_its_answer() {
     for (text, status, code) in [
         (&b"HTTP/1.1 500 Oops\r\ncontent-length: 2\r\n\r\nno"[..], 500, Code::Internal),
