@@ -1,6 +1,6 @@
 //! Places of connections, and the choice of the connection to evict when all places are taken.
 //!
-//! A connection holds a [`Place`] from before its first byte until it ends. When a new connection finds no place, the room
+//! A connection holds a place from before its first byte until it ends. When a new connection finds no place, the room
 //! closes the one that has been without a request for longest. A connection with a request in progress is never closed. So
 //! silent clients, and clients that never read, delay others for a while and cannot keep them out, however many they are.
 //!
@@ -56,14 +56,28 @@ struct Taken {
     warned: Option<Instant>,
 }
 
-/// A connection's place; dropping the last clone gives it back.
+/// A connection with its place; dropping the last clone gives the place back. The station adds it to the extensions of a
+/// request, and a request that takes over the connection keeps it.
 #[derive(Clone, Debug)]
-pub struct Place(#[allow(dead_code)] Arc<Seat>);
+pub(crate) struct Connection(Arc<Place>);
 
 #[derive(Debug)]
-struct Seat {
+struct Place {
     room: Arc<Room>,
     key: usize,
+    activity: Arc<Activity>,
+}
+
+impl Connection {
+    pub(crate) fn activity(&self) -> &Arc<Activity> {
+        &self.0.activity
+    }
+
+    /// What a request keeps that takes over the connection: its place, and a request in progress, so that it is not evicted.
+    pub(crate) fn taken_over(self) -> (Self, Running) {
+        let running = Running::new(self.activity().clone());
+        (self, running)
+    }
 }
 
 impl Room {
@@ -73,11 +87,12 @@ impl Room {
     }
 
     /// Takes a place as soon as one is free. If none is, evicts a connection that has been without a request for `spare`.
-    pub(super) async fn enter(self: &Arc<Self>, activity: &Arc<Activity>, spare: Duration) -> Place {
+    pub(super) async fn enter(self: &Arc<Self>, spare: Duration) -> Connection {
+        let activity = Arc::new(Activity::new());
         loop {
             let freed = self.freed.notified();
-            if let Some(place) = self.try_enter(activity) {
-                return place;
+            if let Some(connection) = self.try_enter(&activity) {
+                return connection;
             }
             if self.may_warn() {
                 let (connections, bound) = (self.most, self.bound);
@@ -94,13 +109,13 @@ impl Room {
         }
     }
 
-    fn try_enter(self: &Arc<Self>, activity: &Arc<Activity>) -> Option<Place> {
+    fn try_enter(self: &Arc<Self>, activity: &Arc<Activity>) -> Option<Connection> {
         let mut taken = self.taken.lock();
         if taken.connections.len() >= self.most {
             return None;
         }
         let key = taken.connections.insert(activity.clone());
-        Some(Place(Arc::new(Seat { room: self.clone(), key })))
+        Some(Connection(Arc::new(Place { room: self.clone(), key, activity: activity.clone() })))
     }
 
     /// Whether the log may get a line about missing places: clients without a key must not fill it.
@@ -137,7 +152,7 @@ impl Room {
     }
 }
 
-impl Drop for Seat {
+impl Drop for Place {
     fn drop(&mut self) {
         self.room.taken.lock().connections.remove(self.key);
         self.room.freed.notify_one();
@@ -172,7 +187,7 @@ pub(crate) struct ClientEnd {
 }
 
 impl Activity {
-    pub(crate) fn new() -> Self {
+    fn new() -> Self {
         Self {
             opened: Instant::now(),
             last_ms: AtomicU64::new(0),

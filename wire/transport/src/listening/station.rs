@@ -25,7 +25,7 @@ use tokio_util::task::TaskTracker;
 
 use super::ConnectionLimits;
 use super::listener::Listener;
-use super::room::{Activity, ClientEnd, Place, Room, Running, Tracked};
+use super::room::{ClientEnd, Connection, Room, Running, Tracked};
 use super::unfinished::{Lent, Unfinished};
 use crate::budget::Share;
 use crate::frames::Socket;
@@ -61,21 +61,6 @@ const PING: Duration = Duration::from_secs(20);
 const GOLDEN: u32 = 0x9e37_79b9;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-/// The connection of a request, which the station adds to its extensions. A request that takes over the connection keeps it.
-#[derive(Clone, Debug)]
-pub(crate) struct Connection {
-    pub(crate) activity: Arc<Activity>,
-    _place: Place,
-}
-
-impl Connection {
-    /// What a request keeps that takes over the connection: its place, and a request in progress, so that it is not evicted.
-    pub(crate) fn taken_over(self) -> (Self, Running) {
-        let running = Running::new(self.activity.clone());
-        (self, running)
-    }
-}
 
 /// Connections that end together; cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -192,9 +177,7 @@ impl Station {
             // that others need. One connection per listener may wait; the rest wait in the kernel's queue.
             let next = async {
                 let socket = listener.accept(&setup.room, &setup.limits).await;
-                let activity = Arc::new(Activity::new());
-                let place = setup.room.enter(&activity, setup.limits.spare).await;
-                (socket, Connection { activity, _place: place })
+                (socket, setup.room.enter(setup.limits.spare).await)
             };
             let (socket, connection) = tokio::select! {
                 biased;
@@ -219,7 +202,7 @@ impl Station {
 impl Setup {
     /// Serves one connection, which holds its place until it ends.
     async fn serve<B: Answer>(self, socket: Socket, service: impl Answers<B>, connection: Connection) {
-        let activity = connection.activity.clone();
+        let activity = connection.activity().clone();
         let welcomed = tokio::select! {
             biased;
             welcomed = self.welcome(socket) => welcomed,
@@ -332,7 +315,7 @@ async fn answer<B: Answer>(
     limits: Arc<ConnectionLimits>,
     request: Request<Incoming>,
 ) -> Result<Response<Tracked<B>>, Infallible> {
-    let activity = connection.activity.clone();
+    let activity = connection.activity().clone();
     let running = Running::new(activity.clone());
     activity.note_version(request.version());
     let is_call = is_grpc(request.headers());
@@ -371,8 +354,7 @@ pub(crate) async fn serve_one<B: Answer>(
 ) {
     let room = Room::new(1, "the test");
     let (welcome, ages) = (Welcome::default(), Ages::new(limits.age));
-    let activity = Arc::new(Activity::new());
-    let place = room.enter(&activity, limits.spare).await;
+    let connection = room.enter(limits.spare).await;
     let setup = Setup { limits: Arc::new(limits), ages, welcome, drain, room };
-    setup.serve(socket, service, Connection { activity, _place: place }).await;
+    setup.serve(socket, service, connection).await;
 }

@@ -34,7 +34,6 @@ pub(crate) use upgrade::Offer;
 
 use auth::Reach;
 use parm_protocol::{Error, InferenceService};
-use requests::App;
 use shared::Shared;
 
 use crate::keys::Keys;
@@ -146,9 +145,8 @@ impl<S: InferenceService> Server<S> {
         metrics_connections.spawn(metrics.serve(page::service(pages), ended.clone().cancelled_owned()));
         let room = Room::new(shared.config.max_connections.get(), "server.max_connections");
         let accepting = TaskTracker::new();
-        let app = App::new(shared.clone(), guest);
         for listener in http {
-            let app = app.at(Reach::of(&listener));
+            let app = requests::service(shared.clone(), guest.clone(), Reach::of(&listener));
             let station = Station::new(listener, &tls, shared.config.limits(), room.clone());
             let station = station.together(shared.drain.clone(), shared.ages.clone());
             accepting.spawn(station.accept(app, stop.clone().cancelled_owned()));

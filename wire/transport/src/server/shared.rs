@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::auth::Guard;
 use super::config::Config;
+use super::grpc::Reflection;
 use super::upgrade::Offer;
 use crate::Budget;
 use crate::budget::Share;
@@ -22,6 +23,7 @@ pub(super) struct Shared<S> {
     /// Bytes that the bodies of requests hold.
     pub(super) budget: Arc<Budget>,
     pub(super) frames: Offer<S>,
+    pub(super) reflection: Reflection,
     /// The end of every connection of every listener.
     pub(super) drain: Drain,
 }
@@ -34,7 +36,8 @@ impl<S: InferenceService> Shared<S> {
         let frames = Offer::new(service.clone(), limits, drain.clone());
         let guard = Guard::new(&config, keys.clone());
         let ages = Ages::new(config.max_connection_age);
-        Arc::new(Self { service, config, guard, keys, ages, budget, frames, drain })
+        let reflection = Reflection::new();
+        Arc::new(Self { service, config, guard, keys, ages, budget, frames, reflection, drain })
     }
 
     /// Charges the decoded request to the byte budget if it is larger than its body. The charge never exceeds the

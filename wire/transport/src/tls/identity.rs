@@ -151,19 +151,3 @@ fn unusable(certified: &Certified, error: &Error) -> String {
         _ => format!("tls.key: {key} cannot be used: {error}"),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn not_after_is_read_from_the_certificate() {
-        for (year, month, day, seconds) in [(2024, 2, 29, 1_709_164_800), (2100, 3, 1, 4_107_542_400)] {
-            let mut params = rcgen::CertificateParams::new(["a".to_owned()]).unwrap();
-            params.not_after = rcgen::date_time_ymd(year, month, day);
-            let certificate = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
-            let end = UNIX_EPOCH + Duration::from_secs(seconds);
-            assert_eq!(validity(certificate.der())[1], Some(end), "{year}");
-        }
-    }
-}

@@ -29,7 +29,6 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 pub(super) use self::reflection::Reflection;
 use super::auth::Reach;
 use super::body::{self, Held};
-use super::requests::App;
 use super::shared::Shared;
 use super::{rest, status};
 use crate::budget::Share;
@@ -52,11 +51,10 @@ const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
 /// Answers a call.
 pub(super) async fn answer<S: InferenceService>(
-    app: &App<S>,
+    shared: &Arc<Shared<S>>,
     request: Request<Lent<Incoming>>,
     reach: Reach,
 ) -> Response<Body> {
-    let shared = &app.shared;
     let refused = |error| refuse(shared, error);
     // The caller is checked first: a client without a key cannot probe for methods.
     let route = keys::find(keys::GRPC, &HttpMethod::POST, request.uri().path());
@@ -75,7 +73,7 @@ pub(super) async fn answer<S: InferenceService>(
     }
     match route.endpoint {
         Endpoint::Reflection | Endpoint::ReflectionAlpha => {
-            return app.reflection.answer(shared, route.endpoint, request).await;
+            return shared.reflection.answer(shared, route.endpoint, request).await;
         }
         _ => {}
     }

@@ -73,20 +73,6 @@ async fn incomplete_handshake_times_out() {
 }
 
 #[tokio::test]
-async fn garbage_after_a_handshake_byte_breaks_nothing() {
-    let scene = Scene::new();
-    let running = serve(&scene.local(Mode::Allow)).await;
-    for bytes in
-        [&[0x16; 64][..], &[0x16, 3, 1, 0xff, 0xff, 1, 2, 3, 4, 5, 6, 7, 8], b"\x16\x03\x01\x00\x02ab"]
-    {
-        let mut stream = TcpStream::connect(running.addresses.http).await.unwrap();
-        stream.write_all(bytes).await.unwrap();
-        let _ = stream.read_to_end(&mut Vec::new()).await;
-    }
-    all(running.addresses, true, &scene.caller(Mode::Off), Ok(())).await;
-}
-
-#[tokio::test]
 async fn clients_that_stall_in_a_handshake_keep_no_other_out() {
     let scene = Scene::new();
     let config = Config { max_handshakes: 8.try_into().unwrap(), ..scene.local(Mode::Require) };

@@ -167,27 +167,6 @@ async fn broken_answers_are_errors_of_the_server() {
 }
 
 #[tokio::test]
-async fn request_that_cannot_be_sent_is_told_apart() {
-    let (listener, client) = pair().await;
-    drop(listener);
-    assert!(matches!(ask(&*client).await.unwrap_err(), Error::Unsent { .. }));
-}
-
-#[tokio::test]
-async fn probe_asks_for_any_answer_but_a_failure() {
-    for (text, ready) in [
-        ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", true),
-        ("HTTP/1.1 404 No\r\ncontent-length: 0\r\n\r\n", true),
-        ("HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n", false),
-    ] {
-        let (listener, client) = pair().await;
-        let (told, (_, heard)) = tokio::join!(client.is_ready(), serve(&listener, text.as_bytes()));
-        assert!(heard.starts_with("GET /health HTTP/1.1\r\n"), "{heard}");
-        assert_eq!(told.unwrap(), ready, "{text}");
-    }
-}
-
-#[tokio::test]
 async fn answer_with_two_framings_has_the_length_of_its_body() {
     let text =
         b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n5\r\nwhole\r\n0\r\n\r\n";
