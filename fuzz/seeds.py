@@ -83,9 +83,6 @@ def rest_binary():
     save("rest_binary", "response", b"\0" + response + b"\0" + blobs)
     mixed = compact({"inputs": [tensor("FP32", data=[1, 2]), tensor("UINT8", parameters={"binary_data_size": 2})]})
     save("rest_binary", "mixed_stated", b"\1" + struct.pack("<H", len(mixed)) + mixed + b"\7\7")
-    # Datatype 11 is FP32 and 13 is BYTES; 255 is an open dimension.
-    save("rest_binary", "raw_fp32", b"\2" + bytes([11, 3, 255, 255, 2]) + raw("FP32", [1, 2, 3, 4]))
-    save("rest_binary", "raw_string", b"\2" + bytes([13, 2, 255, 1]) + b"text")
 
 
 def varint(number):

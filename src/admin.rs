@@ -70,7 +70,7 @@ impl Admin {
     pub async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Hearing> {
         let authority = &self.authority;
         let asked = async {
-            let socket = self.outgoing.dial(authority, PATIENCE).await?;
+            let socket = self.outgoing.dial(authority).await?;
             let body = body.map(|body| Bytes::from(body.to_string()));
             let inquiry = Inquiry { authority, path, token: self.key.as_ref() };
             inquiry.send(method, body, Box::new(socket)).await

@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::support::Parm;
-use crate::support::http2::{self, Peer};
 use crate::support::process::PATIENCE;
 
 /// A listener of `parm serve` or `parm worker`.
@@ -195,35 +194,6 @@ fn every_listener_ends_a_connection_at_its_age() {
         stream.read_to_string(&mut rest).unwrap_or_else(|error| panic!("{name} stays open: {error}"));
         assert!(rest.contains("connection: close"), "{name}: {rest}");
     }
-}
-
-/// `Health/Watch` needs no key and never ends, so a watcher must not keep its place from other clients.
-#[test]
-fn health_watches_keep_no_client_out() {
-    const PLACES: usize = 8;
-    let scenes = Scene::both(&["--set", "server.max_connections=8"]);
-    thread::scope(|scope| {
-        for scene in &scenes {
-            scope.spawn(|| {
-                let watch = http2::call_of("/grpc.health.v1.Health/Watch");
-                let watchers: Vec<_> = (0..PLACES)
-                    .map(|_| {
-                        let mut peer = Peer::connect(scene.parm.grpc, &[]);
-                        peer.write(&http2::frame(http2::HEADERS, http2::END_HEADERS, 1, &watch)).unwrap();
-                        peer.write(&http2::frame(http2::DATA, http2::END_STREAM, 1, &[0; 5])).unwrap();
-                        let reader = peer.read_all();
-                        (peer, reader)
-                    })
-                    .collect();
-                for (name, address, path) in scene.listeners() {
-                    address.assert_answers(path, &format!("{name}, next to health watchers"));
-                }
-                let open = watchers.iter().filter(|(_, reader)| !reader.is_finished()).count();
-                assert!(open >= PLACES / 2, "watchers were closed without need: {open} are left");
-                watchers.iter().for_each(|(peer, _)| peer.close());
-            });
-        }
-    });
 }
 
 #[test]

@@ -76,7 +76,7 @@ impl Machines {
 async fn get(tls: &Tls, address: SocketAddr, path: &str) -> String {
     let address = address.to_string();
     let outgoing = tls.outgoing(&address, true, Spoken::Http1).unwrap();
-    let mut socket = outgoing.dial(&address, Duration::from_secs(30)).await.unwrap();
+    let mut socket = outgoing.dial(&address).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
     socket.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();

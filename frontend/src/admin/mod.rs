@@ -31,7 +31,7 @@ use futures::stream::unfold;
 use parm_transport::client::Token;
 use parm_transport::keys::Keys;
 use parm_transport::listening::{ConnectionLimits, Listener, OPERATOR_CONNECTIONS, Room, Station};
-use parm_transport::tls::{Spoken, Tls};
+use parm_transport::tls::Tls;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
@@ -113,13 +113,8 @@ impl Api {
             .await
             .map_err(|error| Error::AdminAddress { address, reason: error.to_string() })?;
         let room = Room::new(OPERATOR_CONNECTIONS, "64 connections of the admin address");
-        let station = Station::new(
-            listener,
-            &self.tls,
-            Spoken::Http2,
-            ConnectionLimits::operators(self.connection_age),
-            room,
-        );
+        let station =
+            Station::new(listener, &self.tls, ConnectionLimits::operators(self.connection_age), room);
         Ok(Some(Bound { station, router: self.router() }))
     }
 

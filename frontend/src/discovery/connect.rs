@@ -31,9 +31,9 @@ pub trait Connect: Send + Sync + 'static {
         &'a self,
         outgoing: &'a Outgoing,
         authority: &'a str,
-        patience: Duration,
+        _patience: Duration,
     ) -> BoxFuture<'a, io::Result<Box<dyn Pipe>>> {
-        Box::pin(async move { Ok(Box::new(outgoing.dial(authority, patience).await?) as Box<dyn Pipe>) })
+        Box::pin(async move { Ok(Box::new(outgoing.dial(authority).await?) as Box<dyn Pipe>) })
     }
 }
 

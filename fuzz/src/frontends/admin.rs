@@ -61,7 +61,7 @@ impl<'a> Ask<'a> {
         let request = self.request();
         let reads = request.headers().get(AUTHORIZATION).is_some_and(|key| {
             let key = key.to_str().unwrap_or_default();
-            key.trim_start_matches(|letter: char| letter != ' ').trim() == READER || key.starts_with("Basic ")
+            key.trim_start_matches(|letter: char| letter != ' ').trim() == READER
         });
         let is_data = request.uri().path().starts_with("/admin");
         let (status, body) = world.asked_for_a_key(request);

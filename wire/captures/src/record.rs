@@ -84,38 +84,3 @@ impl Described {
         Some(NamedTensor::new(self.name, Tensor::new(datatype, self.shape.as_slice(), data).ok()?))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn record() -> Record {
-        let tensor = |values: &[f32]| Tensor::from_f32([2, values.len() / 2].as_slice(), values).unwrap();
-        Record {
-            unix_ms: 12,
-            inputs: vec![NamedTensor::new("x", tensor(&[1.0, 2.0, 3.0, 4.0]))],
-            outputs: vec![NamedTensor::new("y", tensor(&[5.0, 6.0]))],
-        }
-    }
-
-    #[test]
-    fn records_one_after_another_are_read_as_they_were_written() {
-        let bytes = [record().to_bytes(), record().to_bytes()].concat();
-        let mut rest = Bytes::from(bytes);
-        assert_eq!((Record::take(&mut rest), Record::take(&mut rest)), (Some(record()), Some(record())));
-        assert_eq!(Record::take(&mut rest), None);
-    }
-
-    #[test]
-    fn cut_or_damaged_record_is_ignored() {
-        let whole = record().to_bytes();
-        for length in 0..whole.len() {
-            assert_eq!(Record::take(&mut Bytes::copy_from_slice(&whole[..length])), None, "{length} bytes");
-        }
-        for place in 0..12 {
-            let mut damaged = whole.clone();
-            damaged[place] = 0xff;
-            assert_eq!(Record::take(&mut Bytes::from(damaged)), None, "byte {place}");
-        }
-    }
-}

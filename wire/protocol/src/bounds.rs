@@ -127,26 +127,6 @@ mod tests {
     use crate::{ModelRef, NamedTensor, RequestedOutput, Tensor};
 
     #[test]
-    fn error_names_the_bound_when_a_count_exceeds_it() {
-        let words = |outcome: Result<(), Error>| outcome.unwrap_err().to_string();
-        assert_eq!(Parts::tensor(MOST_TENSORS - 1, "inputs"), Ok(()));
-        assert!(
-            words(Parts::tensor(MOST_TENSORS, "inputs"))
-                .contains("more than the 4096 inputs that one request")
-        );
-        assert_eq!(Parts::dimension(MOST_DIMENSIONS - 1), Ok(()));
-        assert!(words(Parts::dimension(MOST_DIMENSIONS)).contains("64 dimensions"));
-        let mut parts = Parts::default();
-        assert_eq!((parts.parameters(MOST_PARAMETERS), parts.text(MOST_TEXT_BYTES)), (Ok(()), Ok(())));
-        assert!(words(parts.parameters(1)).contains("1024 parameters"));
-        assert!(words(parts.text(usize::MAX)).contains("1048576 bytes of names"));
-        let mut room = Room::of(10);
-        assert_eq!(room.take(6), Ok(()));
-        assert_eq!(room.take(5), Err(Error::TensorsTooLarge { bytes: 11, limit: 10 }));
-        assert!(words(room.take(5)).contains("server.max_body_bytes"));
-    }
-
-    #[test]
     fn weight_counts_every_part_of_a_request() {
         let parameters = Parameters::from([("p".repeat(1000), "v".repeat(1000).as_str().into())]);
         let tensor = Tensor::from_f32([1000].as_slice(), &[0.0; 1000]).unwrap();

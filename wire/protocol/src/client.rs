@@ -8,6 +8,7 @@ use parm_grants::Order;
 use tokio::time::Instant;
 
 use crate::fleet::Watcher;
+use crate::service::unsupported;
 use crate::{
     Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, OpaqueAnswer,
     OpaqueRequest, ServerMetadata,
@@ -23,8 +24,7 @@ pub struct CallContext {
     pub deadline: Option<Instant>,
     /// W3C `traceparent` to send along.
     pub traceparent: Option<String>,
-    /// The share of the server's instances that the request is charged to, if not its model's own. Servers without
-    /// shares do not receive it.
+    /// The share of the server's instances that the request is charged to, if not its model's own. Only frames carry it.
     pub share: Option<Arc<str>>,
     /// Whether the server must not run the request twice: it is not sent again after the server may have read it.
     pub once: bool,
@@ -51,7 +51,7 @@ pub trait Client: Send + Sync + 'static {
         _request: Arc<OpaqueRequest>,
         _context: CallContext,
     ) -> BoxFuture<'_, Result<OpaqueAnswer, Error>> {
-        Box::pin(async { Err(Error::Unimplemented { what: "requests outside of the protocol".into() }) })
+        Box::pin(async { Err(unsupported("requests outside of the protocol")) })
     }
 
     /// Registers a receiver of what the server says. It receives nothing if the server grants nothing.
@@ -80,7 +80,7 @@ pub trait Client: Send + Sync + 'static {
 
     /// A model's configuration; `Unimplemented` if the server has no such endpoint.
     fn model_config<'a>(&'a self, _model: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>> {
-        Box::pin(async { Err(Error::Unimplemented { what: "the configuration of a model".into() }) })
+        Box::pin(async { Err(unsupported("the configuration of a model")) })
     }
 
     /// The models of the server's repository; `Unimplemented` if the server has no such endpoint.
@@ -88,11 +88,11 @@ pub trait Client: Send + Sync + 'static {
 
     /// Loads (or reloads) a model by name; `Unimplemented` if the server has no such endpoint.
     fn load_model<'a>(&'a self, _name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async { Err(Error::Unimplemented { what: "loading models".into() }) })
+        Box::pin(async { Err(unsupported("loading models")) })
     }
 
     /// Unloads a model by name; `Unimplemented` if the server has no such endpoint.
     fn unload_model<'a>(&'a self, _name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async { Err(Error::Unimplemented { what: "unloading models".into() }) })
+        Box::pin(async { Err(unsupported("unloading models")) })
     }
 }

@@ -121,9 +121,10 @@ impl FromStr for DataType {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        DataType::ALL
-            .into_iter()
-            .find(|datatype| datatype.as_str() == text)
-            .ok_or_else(|| Error::UnknownDatatype { datatype: text.into() })
+        DataType::ALL.into_iter().find(|datatype| datatype.as_str() == text).ok_or_else(|| {
+            Error::invalid(format!(
+                "unknown datatype '{text}': use BOOL, UINT8-64, INT8-64, FP16, BF16, FP32, FP64 or BYTES"
+            ))
+        })
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{DataType, FailedAnswer};
+use crate::FailedAnswer;
 
 /// The class of an error, which decides the HTTP and gRPC status (see `server::status`). Frames carry its number: new
 /// classes come last.
@@ -60,57 +60,23 @@ pub enum Error {
     UnknownVersion { name: String, version: String, available: Vec<String> },
     #[error("unknown path '{path}': {}", remedy_of(path))]
     UnknownPath { path: String },
-    #[error("unknown service '{service}': ask for '' or '{}'", crate::grpc::SERVICE)]
-    UnknownService { service: String },
     #[error("malformed request: {message}")]
     Malformed { message: String },
-    #[error("the request has no inputs: model '{model}' requires {expected:?}")]
-    NoInputs { model: String, expected: Vec<String> },
-    #[error("input '{name}' is not an input of model '{model}': its inputs are {expected:?}")]
-    UnknownInput { model: String, name: String, expected: Vec<String> },
-    #[error("input '{name}' of model '{model}' is missing: send every one of {expected:?}")]
-    MissingInput { model: String, name: String, expected: Vec<String> },
-    #[error("input '{name}' is given twice: send it once")]
-    DuplicateInput { name: String },
-    #[error("output '{name}' is requested twice: name it once")]
-    DuplicateOutput { name: String },
+    /// A request or tensor that contradicts itself or its model.
+    #[error("{message}")]
+    Invalid { message: String },
     #[error("output '{name}' is not an output of model '{model}': its outputs are {expected:?}")]
     UnknownOutput { model: String, name: String, expected: Vec<String> },
-    #[error("unknown datatype '{datatype}': use BOOL, UINT8-64, INT8-64, FP16, BF16, FP32, FP64 or BYTES")]
-    UnknownDatatype { datatype: String },
-    #[error("datatype is {actual}, expected {expected}")]
-    WrongDatatype { expected: DataType, actual: DataType },
-    #[error("input '{name}' has datatype {actual}, the model expects {expected}")]
-    WrongInputDatatype { name: String, expected: DataType, actual: DataType },
-    #[error("input '{name}' has shape {actual:?}, the model expects {expected:?} (-1 is any size)")]
-    WrongShape { name: String, expected: Vec<i64>, actual: Vec<usize> },
     #[error(
         "input '{name}' has a string that is not UTF-8, number {number} from 0: the model takes text: encode bytes as text"
     )]
     NotText { name: String, number: usize },
-    #[error("the request has no rows: input '{name}' has shape {shape:?}: send at least one row")]
-    NoRows { name: String, shape: Vec<usize> },
-    #[error("shape {shape:?} has more elements than can be addressed")]
-    ShapeOverflow { shape: Vec<usize> },
-    #[error("shape {shape:?} needs {expected} bytes of data, got {actual}")]
-    SizeMismatch { shape: Vec<usize>, expected: usize, actual: usize },
-    #[error(
-        "shape {shape:?} needs {expected} whole length-prefixed strings, found {actual} or bytes left over"
-    )]
-    StringsMismatch { shape: Vec<usize>, expected: usize, actual: usize },
     #[error("rows {start}..+{count} are out of range: the tensor has {rows} rows")]
     RowsOutOfRange { start: usize, count: usize, rows: usize },
     #[error("tensors of shape {actual:?} and {expected:?} cannot share a batch")]
     RowShapeMismatch { expected: Vec<usize>, actual: Vec<usize> },
-    #[error("axis {axis} of a {datatype} tensor of shape {shape:?} cannot be padded or cut")]
-    NotResized { datatype: DataType, shape: Vec<usize>, axis: usize },
     #[error("no tensors to put in a batch")]
     NothingToConcatenate,
-    #[error(
-        "inputs disagree on the number of rows: '{name}' has {actual}, the first input {expected}: if the first dimension is \
-         not a batch, list the model in backend.unbatched and frontend.unbatched"
-    )]
-    RowsDisagree { name: String, expected: usize, actual: usize },
     #[error("{rows} rows in one request exceed the limit of {limit}: split the request")]
     BatchTooLarge { rows: usize, limit: usize },
     #[error("the body has more than {limit} bytes: send less, or raise the server's body limit")]
@@ -202,30 +168,14 @@ impl Error {
     pub fn code(&self) -> Code {
         use Error::*;
         match self {
-            UnknownModel { .. } | UnknownVersion { .. } | UnknownPath { .. } | UnknownService { .. } => {
-                Code::NotFound
-            }
+            UnknownModel { .. } | UnknownVersion { .. } | UnknownPath { .. } => Code::NotFound,
             Malformed { .. }
-            | NoInputs { .. }
-            | UnknownInput { .. }
-            | MissingInput { .. }
-            | DuplicateInput { .. }
-            | DuplicateOutput { .. }
+            | Invalid { .. }
             | UnknownOutput { .. }
-            | UnknownDatatype { .. }
-            | WrongDatatype { .. }
-            | WrongInputDatatype { .. }
-            | WrongShape { .. }
-            | NoRows { .. }
             | NotText { .. }
-            | ShapeOverflow { .. }
-            | SizeMismatch { .. }
-            | StringsMismatch { .. }
             | RowsOutOfRange { .. }
             | RowShapeMismatch { .. }
-            | NotResized { .. }
             | NothingToConcatenate
-            | RowsDisagree { .. }
             | BatchTooLarge { .. } => Code::InvalidArgument,
             BodyTooLarge { .. } | AnswerTooLarge { .. } | TensorsTooLarge { .. } => Code::TooLarge,
             Overloaded { .. } => Code::Overloaded,
@@ -247,6 +197,11 @@ impl Error {
     /// An error about the form of a request or an answer, as opposed to its meaning.
     pub fn malformed(message: impl Into<String>) -> Self {
         Self::Malformed { message: message.into() }
+    }
+
+    /// An error of a request or tensor that contradicts itself or its model.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::Invalid { message: message.into() }
     }
 
     /// An error of load that may soon be less.

@@ -110,11 +110,4 @@ mod tests {
         let plain = serde_json::to_string(&ServerMetadata::default()).unwrap();
         assert!(!["node", "zone", "card"].iter().any(|name| plain.contains(name)), "{plain}");
     }
-
-    #[test]
-    fn configured_names_override_reported_ones() {
-        let told = Place::announced("a", "", "");
-        let announced = Place::announced("b", "z", "GPU-1");
-        assert_eq!(told.or(announced), Place::announced("a", "z", "GPU-1"));
-    }
 }

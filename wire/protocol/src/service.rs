@@ -45,7 +45,8 @@ impl Context {
     }
 }
 
-/// A server of the Open Inference Protocol.
+/// A server of the Open Inference Protocol. Whatever a service does not define beside `infer` is that of a server that is ready,
+/// describes no model and changes none.
 ///
 /// Dropping the future of [`infer`](Self::infer) means that the client went away: the service must give up the work.
 pub trait InferenceService: Send + Sync + 'static {
@@ -55,31 +56,49 @@ pub trait InferenceService: Send + Sync + 'static {
     }
 
     /// Whether the server accepts requests: false while starting and while draining.
-    fn is_ready(&self) -> bool;
+    fn is_ready(&self) -> bool {
+        true
+    }
 
     /// Whether one model can be served now. An unknown model is an error.
-    fn is_model_ready(&self, model: &ModelRef) -> Result<bool, Error>;
+    fn is_model_ready(&self, _model: &ModelRef) -> Result<bool, Error> {
+        Err(unsupported("the readiness of a model"))
+    }
 
     /// Name, version, extensions.
-    fn server_metadata(&self) -> ServerMetadata;
+    fn server_metadata(&self) -> ServerMetadata {
+        ServerMetadata::default()
+    }
 
     /// A model's tensors.
-    fn model_metadata(&self, model: &ModelRef) -> Result<ModelMetadata, Error>;
+    fn model_metadata(&self, _model: &ModelRef) -> Result<ModelMetadata, Error> {
+        Err(unsupported("metadata of a model"))
+    }
 
     /// A model's configuration.
-    fn model_config(&self, model: &ModelRef) -> Result<ModelConfig, Error>;
+    fn model_config(&self, _model: &ModelRef) -> Result<ModelConfig, Error> {
+        Err(unsupported("the configuration of a model"))
+    }
 
     /// Statistics of one model (all its versions unless one is named), or of all models.
-    fn statistics(&self, model: Option<&ModelRef>) -> Result<Vec<ModelStatistics>, Error>;
+    fn statistics(&self, _model: Option<&ModelRef>) -> Result<Vec<ModelStatistics>, Error> {
+        Err(unsupported("statistics"))
+    }
 
     /// The models of the repository and their states.
-    fn repository_index(&self, ready_only: bool) -> Result<Vec<ModelIndex>, Error>;
+    fn repository_index(&self, _ready_only: bool) -> Result<Vec<ModelIndex>, Error> {
+        Err(unsupported("the list of models"))
+    }
 
     /// Loads (or reloads) a model by name.
-    fn load_model(&self, name: &str) -> impl Future<Output = Result<(), Error>> + Send;
+    fn load_model(&self, _name: &str) -> impl Future<Output = Result<(), Error>> + Send {
+        async { Err(unsupported("loading models")) }
+    }
 
     /// Unloads a model by name.
-    fn unload_model(&self, name: &str) -> impl Future<Output = Result<(), Error>> + Send;
+    fn unload_model(&self, _name: &str) -> impl Future<Output = Result<(), Error>> + Send {
+        async { Err(unsupported("unloading models")) }
+    }
 
     /// The giver of grants, if frontends may share the service.
     fn giver(&self) -> Option<Arc<dyn Giver>> {
@@ -110,4 +129,8 @@ pub trait InferenceService: Send + Sync + 'static {
     /// Called for each request that the server rejected before [`infer`](Self::infer) (malformed, too large,
     /// unauthenticated, ...), so that every rejection is counted.
     fn rejected(&self, _error: &Error, _transport: Transport) {}
+}
+
+pub(crate) fn unsupported(what: &str) -> Error {
+    Error::Unimplemented { what: what.into() }
 }

@@ -97,7 +97,12 @@ pub fn validate(request: &InferRequest, model: &ModelMetadata, limit: Rows) -> R
             let actual = input.tensor.rows();
             let expected = *rows.get_or_insert(actual);
             if actual != expected {
-                return Err(Error::RowsDisagree { name: input.name.clone(), expected, actual });
+                let message = format!(
+                    "inputs disagree on the number of rows: '{}' has {actual}, the first input {expected}: if the first \
+                     dimension is not a batch, list the model in backend.unbatched and frontend.unbatched",
+                    input.name
+                );
+                return Err(Error::Invalid { message });
             }
         }
     }
@@ -129,21 +134,26 @@ pub fn in_model_order(mut inputs: Vec<NamedTensor>, model: &ModelMetadata) -> Ve
 }
 
 fn check_names(request: &InferRequest, model: &ModelMetadata) -> Result<(), Error> {
+    let (model_name, expected) = (&model.name, || names(&model.inputs));
     if request.inputs.is_empty() && !model.inputs.is_empty() {
-        return Err(Error::NoInputs { model: model.name.clone(), expected: names(&model.inputs) });
+        let message = format!("the request has no inputs: model '{model_name}' requires {:?}", expected());
+        return Err(Error::Invalid { message });
     }
     for (at, input) in request.inputs.iter().enumerate() {
-        if !model.inputs.iter().any(|declared| declared.name == input.name) {
-            let (model_name, name) = (model.name.clone(), input.name.clone());
-            return Err(Error::UnknownInput { model: model_name, name, expected: names(&model.inputs) });
+        let name = &input.name;
+        if !model.inputs.iter().any(|declared| declared.name == *name) {
+            let expected = expected();
+            return Err(Error::invalid(format!(
+                "input '{name}' is not an input of model '{model_name}': its inputs are {expected:?}"
+            )));
         }
-        if request.inputs[..at].iter().any(|earlier| earlier.name == input.name) {
-            return Err(Error::DuplicateInput { name: input.name.clone() });
+        if request.inputs[..at].iter().any(|earlier| earlier.name == *name) {
+            return Err(Error::invalid(format!("input '{name}' is given twice: send it once")));
         }
     }
     for (at, output) in request.outputs.iter().enumerate() {
         if request.outputs[..at].iter().any(|earlier| earlier.name == output.name) {
-            return Err(Error::DuplicateOutput { name: output.name.clone() });
+            return Err(Error::invalid(format!("output '{}' is requested twice: name it once", output.name)));
         }
         if output.parameters.contains_key(SHARED_MEMORY) {
             let name = &output.name;
@@ -153,8 +163,8 @@ fn check_names(request: &InferRequest, model: &ModelMetadata) -> Result<(), Erro
             return Err(Error::Malformed { message });
         }
         if !model.outputs.iter().any(|declared| declared.name == output.name) {
-            let (model_name, name) = (model.name.clone(), output.name.clone());
-            return Err(Error::UnknownOutput { model: model_name, name, expected: names(&model.outputs) });
+            let (model, name, outputs) = (model.name.clone(), output.name.clone(), names(&model.outputs));
+            return Err(Error::UnknownOutput { model, name, expected: outputs });
         }
     }
     Ok(())
@@ -165,18 +175,21 @@ fn find<'a>(
     model: &ModelMetadata,
     declared: &TensorMetadata,
 ) -> Result<&'a NamedTensor, Error> {
-    request.inputs.iter().find(|input| input.name == declared.name).ok_or_else(|| Error::MissingInput {
-        model: model.name.clone(),
-        name: declared.name.clone(),
-        expected: names(&model.inputs),
+    request.inputs.iter().find(|input| input.name == declared.name).ok_or_else(|| {
+        let (name, model_name, expected) = (&declared.name, &model.name, names(&model.inputs));
+        Error::invalid(format!(
+            "input '{name}' of model '{model_name}' is missing: send every one of {expected:?}"
+        ))
     })
 }
 
 fn check_tensor(input: &NamedTensor, declared: &TensorMetadata, batched: bool) -> Result<(), Error> {
-    let expected: DataType = declared.datatype.parse()?;
+    let (name, expected): (_, DataType) = (&input.name, declared.datatype.parse()?);
     let actual = input.tensor.datatype();
     if actual != expected {
-        return Err(Error::WrongInputDatatype { name: input.name.clone(), expected, actual });
+        return Err(Error::invalid(format!(
+            "input '{name}' has datatype {actual}, the model expects {expected}"
+        )));
     }
     let shape = input.tensor.shape();
     let fits = shape.len() == declared.shape.len()
@@ -189,13 +202,14 @@ fn check_tensor(input: &NamedTensor, declared: &TensorMetadata, batched: bool) -
         return Ok(());
     }
     if fits && !shape.is_empty() {
-        return Err(Error::NoRows { name: input.name.clone(), shape: shape.to_vec() });
+        return Err(Error::invalid(format!(
+            "the request has no rows: input '{name}' has shape {shape:?}: send at least one row"
+        )));
     }
-    Err(Error::WrongShape {
-        name: input.name.clone(),
-        expected: declared.shape.clone(),
-        actual: shape.to_vec(),
-    })
+    let expected = &declared.shape;
+    Err(Error::invalid(format!(
+        "input '{name}' has shape {shape:?}, the model expects {expected:?} (-1 is any size)"
+    )))
 }
 
 /// Rejects strings that are neither UTF-8 nor rows of token ids, which [`check_ids`](crate::texts::check_ids) checks.
@@ -241,8 +255,14 @@ mod tests {
         InferRequest { model: ModelRef::latest("m"), inputs, ..InferRequest::default() }
     }
 
-    fn check(inputs: Vec<NamedTensor>, expected: Result<usize, Error>) {
-        assert_eq!(validate(&request(inputs), &model(), Rows::of(&model(), 8)), expected);
+    fn check(inputs: Vec<NamedTensor>, expected: Result<usize, &str>) {
+        match (validate(&request(inputs), &model(), Rows::of(&model(), 8)), expected) {
+            (Err(error), Err(words)) => {
+                assert_eq!(error.code(), Code::InvalidArgument);
+                assert!(error.to_string().contains(words), "{error} lacks {words}");
+            }
+            (outcome, expected) => assert_eq!(outcome.ok(), expected.ok()),
+        }
     }
 
     #[test]
@@ -273,37 +293,19 @@ mod tests {
     #[test]
     fn every_kind_of_bad_input_has_its_own_error() {
         let (a, b) = (|| tensor("a", &[1, 2]), || tensor("b", &[1, 1]));
-        let expected = vec!["a".to_string(), "b".to_string()];
-        let (model, name) = (|| "m".to_string(), |name: &str| name.to_string());
-        check(vec![], Err(Error::NoInputs { model: model(), expected: expected.clone() }));
-        check(
-            vec![a()],
-            Err(Error::MissingInput { model: model(), name: name("b"), expected: expected.clone() }),
-        );
-        check(
-            vec![a(), b(), tensor("c", &[1])],
-            Err(Error::UnknownInput { model: model(), name: name("c"), expected }),
-        );
-        check(vec![a(), a(), b()], Err(Error::DuplicateInput { name: name("a") }));
-        let strings = Tensor::new(DataType::Int32, [1, 2].as_slice(), vec![0; 8].into()).unwrap();
-        let (expected, actual) = (DataType::Fp32, DataType::Int32);
-        check(
-            vec![NamedTensor::new("a", strings), b()],
-            Err(Error::WrongInputDatatype { name: name("a"), expected, actual }),
-        );
-        check(vec![tensor("a", &[0, 2]), b()], Err(Error::NoRows { name: name("a"), shape: vec![0, 2] }));
+        check(vec![], Err("no inputs: model 'm' requires [\"a\", \"b\"]"));
+        check(vec![a()], Err("input 'b' of model 'm' is missing"));
+        check(vec![a(), b(), tensor("c", &[1])], Err("'c' is not an input of model 'm'"));
+        check(vec![a(), a(), b()], Err("input 'a' is given twice"));
+        let whole = Tensor::new(DataType::Int32, [1, 2].as_slice(), vec![0; 8].into()).unwrap();
+        check(vec![NamedTensor::new("a", whole), b()], Err("datatype INT32, the model expects FP32"));
+        check(vec![tensor("a", &[0, 2]), b()], Err("no rows: input 'a' has shape [0, 2]"));
         for shape in [&[1, 3][..], &[2], &[1, 2, 1], &[0, 3]] {
-            let error = Error::WrongShape { name: name("a"), expected: vec![-1, 2], actual: shape.to_vec() };
-            check(vec![tensor("a", shape), b()], Err(error));
+            let words = format!("input 'a' has shape {shape:?}, the model expects [-1, 2]");
+            check(vec![tensor("a", shape), b()], Err(&words));
         }
-        check(
-            vec![a(), tensor("b", &[2, 1])],
-            Err(Error::RowsDisagree { name: name("b"), expected: 1, actual: 2 }),
-        );
-        check(
-            vec![tensor("a", &[9, 2]), tensor("b", &[9, 1])],
-            Err(Error::BatchTooLarge { rows: 9, limit: 8 }),
-        );
+        check(vec![a(), tensor("b", &[2, 1])], Err("'b' has 2, the first input 1"));
+        check(vec![tensor("a", &[9, 2]), tensor("b", &[9, 1])], Err("exceed the limit of 8"));
     }
 
     #[test]
@@ -332,18 +334,15 @@ mod tests {
         let mut request = request(vec![tensor("a", &[1, 2]), tensor("b", &[1, 1])]);
         let output = |name: &str| RequestedOutput { name: name.into(), parameters: Parameters::new() };
         let shared = Parameters::from([(SHARED_MEMORY.to_owned(), "r".into())]);
-        let (model_name, expected) = ("m".into(), vec!["y".into()]);
-        let unknown = Error::UnknownOutput { model: model_name, name: "z".into(), expected };
-        let twice = Error::DuplicateOutput { name: "y".into() };
         for (outputs, words) in [
-            (vec![output("z")], unknown.to_string()),
-            (vec![output("y"); 2], twice.to_string()),
-            (vec![RequestedOutput { parameters: shared, ..output("y") }], "shared memory".into()),
+            (vec![output("z")], "output 'z' is not an output of model 'm'"),
+            (vec![output("y"); 2], "output 'y' is requested twice"),
+            (vec![RequestedOutput { parameters: shared, ..output("y") }], "shared memory"),
         ] {
             request.outputs = outputs;
             let error = validate(&request, &model(), Rows::UpTo(8)).unwrap_err();
             assert_eq!(error.code(), Code::InvalidArgument);
-            assert!(error.to_string().contains(&words), "{error}");
+            assert!(error.to_string().contains(words), "{error}");
         }
     }
 

@@ -75,8 +75,8 @@ pub(crate) fn read_regular(path: &Path, most: u64) -> Result<Vec<u8>, String> {
     fs::read(path).map_err(|error| error.to_string())
 }
 
-/// Reads files every second until `ended`, and shows each content with whether it was accepted now and not before. `print` is the
-/// part that is compared, and `known` that of the files as the process began with them.
+/// Reads files every second until `ended`, and shows each accepted content with whether it was accepted now and not before. `print`
+/// is the part that is compared, and `known` that of the files as the process began with them.
 pub(crate) async fn follow<T, P>(
     known: Option<P>,
     read: impl Fn() -> T + Clone + Send + 'static,
@@ -91,7 +91,9 @@ pub(crate) async fn follow<T, P>(
     loop {
         if let Ok(read) = tokio::task::spawn_blocking(read.clone()).await {
             let changed = settling.look(print(&read));
-            look(read, changed);
+            if settling.last == settling.believed {
+                look(read, changed);
+            }
         }
         if ended.run_until_cancelled(tokio::time::sleep(EVERY)).await.is_none() {
             return;

@@ -67,11 +67,4 @@ mod tests {
             assert_eq!(parse(bad), None, "{bad}");
         }
     }
-
-    #[test]
-    fn without_a_tracing_layer_there_is_no_header() {
-        let span = tracing::info_span!("query");
-        adopt(&span, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
-        assert_eq!(traceparent(&span), None);
-    }
 }

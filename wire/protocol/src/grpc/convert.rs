@@ -262,20 +262,10 @@ mod tests {
             output: tensors,
             parameters: [("a".into(), ModelParameter { string_value: "1".into() })].into(),
         };
-        assert_eq!(config_from_message(config_to_message(config.clone())), config);
-    }
-
-    #[test]
-    fn unknown_datatype_of_a_configuration_becomes_invalid() {
-        let tensor = ModelConfigTensor { name: "a".into(), data_type: "TYPE_FP8".into(), dims: vec![] };
-        let config = ModelConfig { input: vec![tensor], ..ModelConfig::default() };
-        let mut message = config_to_message(config);
-        assert_eq!(message.input[0].data_type(), pb::DataType::TypeInvalid);
+        let mut message = config_to_message(config.clone());
+        assert_eq!(config_from_message(message.clone()), config);
         message.input[0].data_type = 999;
-        assert_eq!(
-            config_from_message(message).input[0].data_type,
-            "TYPE_INVALID",
-            "a newer server's number"
-        );
+        let newer = config_from_message(message).input.remove(0);
+        assert_eq!(newer.data_type, "TYPE_INVALID", "a newer server's number");
     }
 }

@@ -137,8 +137,9 @@ impl<'de> Visitor<'de> for Level<'_, '_> {
 /// The largest float up to which floats have all whole numbers.
 const LARGEST_EXACT: f64 = (1u64 << 53) as f64;
 
+/// A value of JSON, or of a typed list of gRPC.
 #[derive(Clone, Copy, Debug)]
-enum Scalar<'a> {
+pub(crate) enum Scalar<'a> {
     Null,
     Bool(bool),
     Unsigned(u64),
@@ -148,7 +149,7 @@ enum Scalar<'a> {
 }
 
 /// Appends `scalar` as one element of `datatype`.
-fn put(out: &mut BytesMut, datatype: DataType, scalar: Scalar<'_>) -> Result<(), String> {
+pub(crate) fn put(out: &mut BytesMut, datatype: DataType, scalar: Scalar<'_>) -> Result<(), String> {
     let fits = match datatype {
         DataType::Bool => truth(scalar).map(|value| out.put_u8(value.into())),
         DataType::Uint8 => whole::<u8>(scalar).map(|value| out.put_u8(value)),

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use serde::Serialize;
 
 pub use body::Encoded;
+pub(crate) use data::{Scalar, put};
 
 use crate::Error;
 
@@ -70,7 +71,7 @@ mod tests {
 
     #[test]
     fn long_error_message_is_cut() {
-        let body = encode_error(&Error::UnknownDatatype { datatype: "é".repeat(1_000_000) });
+        let body = encode_error(&Error::invalid("é".repeat(1_000_000)));
         let read: serde_json::Value = serde_json::from_slice(&body).unwrap();
         assert_eq!(read["error"].as_str().unwrap().chars().count(), LONGEST_MESSAGE);
     }

@@ -8,9 +8,7 @@ use super::body::{Blobs, Encoded};
 use super::parameters::{Joined, Split, Text};
 use super::tensor::{self, Counted, Few};
 use crate::bounds::{Parts, Room};
-use crate::{
-    DataType, Error, InferRequest, ModelRef, NamedTensor, RequestedOutput, Shape, Tensor, TensorMetadata,
-};
+use crate::{Error, InferRequest, ModelRef, RequestedOutput};
 
 /// The form of a request's tensors and of its outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,40 +109,6 @@ pub fn decode_within(
     Ok((InferRequest { model, id, parameters: read.parameters.others, inputs, outputs }, wanted))
 }
 
-/// Reads a body that is only the model's one input (`Inference-Header-Content-Length: 0`), one row of it. The response
-/// is JSON, as such a request cannot choose.
-pub fn decode_raw(
-    model: ModelRef,
-    input: &TensorMetadata,
-    body: Bytes,
-) -> Result<(InferRequest, Wanted), Error> {
-    let datatype: DataType = input.datatype.parse()?;
-    let (shape, body) = match datatype.size() {
-        Some(size) => (raw_shape(&input.shape, body.len() / size), body),
-        None => (Shape::from_elem(1, input.shape.len()), one_string(&body)?),
-    };
-    let inputs = vec![NamedTensor::new(input.name.clone(), Tensor::new(datatype, shape, body)?)];
-    Ok((InferRequest { model, inputs, ..InferRequest::default() }, Wanted::JSON))
-}
-
-/// One row of a shape with open dimensions: the batch is 1, and one other open dimension follows from the size.
-fn raw_shape(dims: &[i64], elements: usize) -> Shape {
-    let mut shape: Shape = dims.iter().map(|&dim| usize::try_from(dim).unwrap_or(1)).collect();
-    let mut open = dims.iter().enumerate().skip(1).filter(|(_, dim)| **dim < 0);
-    if let (Some((at, _)), None) = (open.next(), open.next()) {
-        let others: usize =
-            shape.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim)).unwrap_or(0);
-        shape[at] = elements.checked_div(others).unwrap_or(0);
-    }
-    shape
-}
-
-/// For models that take strings the whole body is one string; a tensor prefixes it with its length.
-fn one_string(body: &[u8]) -> Result<Bytes, Error> {
-    let length = u32::try_from(body.len()).map_err(|_| Error::malformed("a string has at most 4 GiB"))?;
-    Ok(Bytes::from([&length.to_le_bytes()[..], body].concat()))
-}
-
 #[derive(Serialize)]
 struct WrittenRequest<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -205,21 +169,6 @@ mod tests {
         assert!(!said("nothing").contains("NaN"), "{}", said("nothing"));
     }
 
-    fn input(datatype: &str, shape: &[i64]) -> TensorMetadata {
-        TensorMetadata { name: "x".into(), datatype: datatype.into(), shape: shape.into() }
-    }
-
-    fn raw(input: &TensorMetadata, body: &'static [u8]) -> Result<Tensor, Error> {
-        let (request, wanted) = decode_raw(ModelRef::latest("m"), input, Bytes::from_static(body))?;
-        assert_eq!(
-            (wanted, request.inputs.len()),
-            (Wanted::JSON, 1),
-            "a raw body cannot choose the form of its outputs"
-        );
-        assert_eq!(request.inputs[0].name, "x");
-        Ok(request.inputs[0].tensor.clone())
-    }
-
     /// A request read from a body and written again shares the body's bytes.
     #[test]
     fn large_tensors_are_not_copied_from_body_to_body() {
@@ -231,52 +180,6 @@ mod tests {
         assert_eq!(request.inputs[0].tensor.data().as_ptr(), came.start.wrapping_add(json.len()));
         let sent = encode(&request, Form::Binary).unwrap();
         assert_eq!(sent.chunks().last().unwrap().as_ptr(), came.start.wrapping_add(json.len()));
-    }
-
-    #[test]
-    fn a_raw_body_is_one_row_of_the_models_input() {
-        for (shape, expected) in [
-            (&[-1, 2, 3][..], &[1, 2, 3][..]),
-            (&[-1, -1, 3], &[1, 2, 3]),
-            (&[-1, 2, -1], &[1, 2, 3]),
-            (&[2, -1], &[2, 3]),
-            (&[6], &[6]),
-        ] {
-            let tensor = raw(&input("FP32", shape), &[7; 24]).unwrap();
-            assert_eq!((tensor.shape(), &tensor.data()[..]), (expected, &[7; 24][..]), "{shape:?}");
-        }
-        assert_eq!(raw(&input("INT64", &[]), &[1; 8]).unwrap().shape(), &[0usize; 0]);
-    }
-
-    #[test]
-    fn a_raw_body_for_strings_is_one_string() {
-        for shape in [&[-1, 1][..], &[1], &[]] {
-            let tensor = raw(&input("BYTES", shape), b"hello").unwrap();
-            assert_eq!((tensor.len(), &tensor.data()[..]), (1, &b"\x05\0\0\0hello"[..]), "{shape:?}");
-        }
-        assert_eq!(&raw(&input("BYTES", &[-1, 1]), b"").unwrap().data()[..], [0; 4]);
-    }
-
-    #[test]
-    fn raw_body_of_the_wrong_size_is_rejected_with_both_sizes() {
-        let mismatch = |shape: &[usize], expected, actual| {
-            Err(Error::SizeMismatch { shape: shape.to_vec(), expected, actual })
-        };
-        assert_eq!(raw(&input("FP32", &[-1, 2]), &[0; 16]), mismatch(&[1, 2], 8, 16));
-        assert_eq!(raw(&input("FP32", &[-1, 2]), &[]), mismatch(&[1, 2], 8, 0));
-        assert_eq!(raw(&input("FP32", &[-1, -1]), &[0; 7]), mismatch(&[1, 1], 4, 7), "half an element");
-        assert_eq!(raw(&input("FP32", &[-1, -1, -1]), &[0; 24]), mismatch(&[1, 1, 1], 4, 24), "two are open");
-        assert_eq!(raw(&input("FP32", &[-1, 0, -1]), &[0; 4]), mismatch(&[1, 0, 0], 0, 4));
-    }
-
-    #[test]
-    fn metadata_beyond_all_bounds_is_an_error_not_a_panic() {
-        let huge = raw(&input("FP64", &[-1, i64::MAX, 2, i64::MAX]), &[0; 8]);
-        assert!(matches!(huge, Err(Error::ShapeOverflow { .. })), "{huge:?}");
-        let open = raw(&input("FP64", &[-1, -1, i64::MAX, i64::MAX]), &[0; 8]);
-        assert!(matches!(open, Err(Error::ShapeOverflow { .. } | Error::SizeMismatch { .. })), "{open:?}");
-        let datatype = "TYPE_FP32".to_string();
-        assert_eq!(raw(&input(&datatype, &[1]), &[0; 4]), Err(Error::UnknownDatatype { datatype }));
     }
 
     #[test]

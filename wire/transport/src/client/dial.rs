@@ -112,7 +112,7 @@ impl Dialer {
 
     async fn connect(&self) -> io::Result<Socket> {
         match &self.0.address {
-            DialAddress::Tcp(authority) => self.0.outgoing.dial(authority, self.0.timeout).await,
+            DialAddress::Tcp(authority) => self.0.outgoing.dial(authority).await,
             DialAddress::Unix(path) => Ok(UnixStream::connect(path).await?.into()),
         }
     }

@@ -99,9 +99,6 @@ const MAX_IN_FLIGHT: HeaderName = HeaderName::from_static("parm-frames-max-in-fl
 /// neither send it nor receive messages of grants.
 pub(crate) const GRANTS: HeaderName = HeaderName::from_static("parm-frames-grants");
 
-/// `1` if a server supports shares: requests may name one.
-const SHARES: HeaderName = HeaderName::from_static("parm-frames-shares");
-
 /// Jobs that a server with grants runs at a time.
 const SLOTS: HeaderName = HeaderName::from_static("parm-frames-slots");
 
@@ -112,7 +109,6 @@ pub(crate) struct Negotiated {
     pub(crate) max_in_flight: u32,
     /// Whether it grants its room to clients that ask.
     pub(crate) grants: bool,
-    pub(crate) shares: bool,
     /// Jobs that it runs at a time, if it states them.
     pub(crate) slots: Option<NonZeroU16>,
 }
@@ -123,7 +119,6 @@ impl Negotiated {
             max_body_bytes: config.max_body_bytes.get(),
             max_in_flight: config.max_in_flight.get(),
             grants: false,
-            shares: true,
             slots: None,
         }
     }
@@ -135,17 +130,12 @@ impl Negotiated {
             max_body_bytes: number(MAX_BODY).unwrap_or(u32::MAX),
             max_in_flight: number(MAX_IN_FLIGHT).unwrap_or(u32::MAX).max(1),
             grants: offers_grants(headers),
-            shares: headers.get(SHARES).is_some_and(|value| value == "1"),
             slots: headers.get(SLOTS).and_then(|value| value.to_str().ok()?.parse().ok()),
         }
     }
 
     pub(crate) fn headers(&self) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
-        let limits = [
-            (MAX_BODY, self.max_body_bytes.into()),
-            (MAX_IN_FLIGHT, self.max_in_flight.into()),
-            (SHARES, u16::from(self.shares).into()),
-        ];
+        let limits = [(MAX_BODY, self.max_body_bytes.into()), (MAX_IN_FLIGHT, self.max_in_flight.into())];
         limits.into_iter().chain(self.slots.map(|slots| (SLOTS, slots.get().into())))
     }
 }

@@ -154,8 +154,8 @@ impl Call<'_> {
     ) -> Result<InferResponse, Error> {
         let link = self.link;
         let remaining = context.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let share = context.share.clone().filter(|_| link.limits.shares);
-        let envelope = Envelope { remaining, traceparent: context.traceparent.clone(), share };
+        let (traceparent, share) = (context.traceparent.clone(), context.share.clone());
+        let envelope = Envelope { remaining, traceparent, share };
         let frame = codec::encode_request(self.id, request, &envelope, link.limits.max_body_bytes as usize)?;
         link.writer.offer(frame, self.urgency).map_err(|refused| link.refusal(refused))?;
         self.stage = Stage::Sent;

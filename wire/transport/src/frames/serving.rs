@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Poll;
 use std::time::Duration;
@@ -55,7 +54,6 @@ pub(crate) async fn serve<S: InferenceService>(
         peer_is_done: Notify::new(),
         stale: Notify::new(),
         idle: Notify::new(),
-        closing: AtomicBool::new(false),
         party: OnceLock::new(),
     });
     if let Some(giver) = serving.service.giver().filter(|_| *grants) {
@@ -93,8 +91,6 @@ struct Serving<S> {
     stale: Notify,
     /// The last request in progress was answered.
     idle: Notify,
-    /// The client ignored the goodbye: its further requests are rejected.
-    closing: AtomicBool,
     /// The client as a frontend that needs grants.
     party: OnceLock<Party>,
 }
@@ -200,10 +196,6 @@ impl<S: InferenceService> Serving<S> {
         let arrived = Instant::now();
         let caller = self.party.get();
         let caller = caller.map(|party| fleet::Caller::new(party.giver.clone(), party.frontend));
-        if self.closing.load(Ordering::Relaxed) {
-            let message = "this connection ends and takes no more requests: open another one".to_owned();
-            return self.reject(id, &Error::Unavailable { message });
-        }
         let visit = match self.caller.visit(Access::Infer) {
             Ok(visit) => visit,
             Err(error) => {
@@ -319,10 +311,8 @@ impl<S: InferenceService> Serving<S> {
 
     /// Waits for `drain`, or until the connection is old or stale. Then sends a goodbye, and waits for the client's
     /// goodbye and for every answer to be written. A client sends no request after its goodbye, so none is lost; a
-    /// request after it is a protocol error.
-    ///
-    /// A client that does not say goodbye within `patience`, which is longer than any pause of its process, is foreign
-    /// or ignores it on purpose. Its further requests are rejected, so that the connection ends with those in progress.
+    /// request after it is a protocol error. A client that does not say goodbye within `patience`, which is longer than any
+    /// pause of its process, is cut off.
     async fn drained(&self, drain: CancellationToken, age: Option<Duration>, patience: Duration) {
         tokio::select! {
             () = drain.cancelled() => {}
@@ -331,7 +321,7 @@ impl<S: InferenceService> Serving<S> {
         }
         let _ = self.writer.send(Frame::bare(Kind::GoAway, 0), Urgency::Now);
         if tokio::time::timeout(patience, self.peer_is_done.notified()).await.is_err() {
-            self.closing.store(true, Ordering::Relaxed);
+            return;
         }
         loop {
             let idle = self.idle.notified();
@@ -340,12 +330,7 @@ impl<S: InferenceService> Serving<S> {
             }
             idle.await;
         }
-        if self.closing.load(Ordering::Relaxed) {
-            // Rejections of further requests are not answers to wait for.
-            let _ = tokio::time::timeout(patience, self.writer.flushed()).await;
-        } else {
-            self.writer.flushed().await;
-        }
+        self.writer.flushed().await;
     }
 }
 

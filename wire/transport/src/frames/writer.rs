@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
 use bytes::{Buf, Bytes};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use tokio::sync::Notify;
 
@@ -97,11 +97,10 @@ impl Writer {
         if queue.busy || queue.stalled {
             return Ok(());
         }
-        drop(queue);
         match urgency {
             Urgency::Together => self.work.notify_one(),
             // The connection's task meets the error at its next write or read, and ends the connection.
-            Urgency::Now => match self.drain() {
+            Urgency::Now => match self.drain(queue) {
                 Ok(Progress::Done) => {}
                 Ok(Progress::Stalled) | Err(_) => self.work.notify_one(),
             },
@@ -115,7 +114,7 @@ impl Writer {
             self.work.notified().await;
             // Ready tasks run first: their frames leave with the same system call.
             tokio::task::yield_now().await;
-            while let Progress::Stalled = self.drain()? {
+            while let Progress::Stalled = self.drain(self.queue.lock())? {
                 self.half.writable().await?;
             }
         }
@@ -165,8 +164,8 @@ impl Writer {
         }
     }
 
-    fn drain(&self) -> io::Result<Progress> {
-        let mut queue = self.queue.lock();
+    /// Takes the lock that its caller looked with: while the connection's task waits for a full socket, no other may write.
+    fn drain<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> io::Result<Progress> {
         if queue.busy {
             return Ok(Progress::Done);
         }

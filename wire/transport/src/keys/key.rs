@@ -1,5 +1,5 @@
-//! Keys: their text, which clients send and nobody stores, their digests, which are all that a server stores, and the headers of
-//! requests that have them: `authorization: Bearer KEY`, or Basic with the key as password, for clients that support only that.
+//! Keys: their text, which clients send as `authorization: Bearer KEY` and nobody stores, and their digests, which are all that a
+//! server stores.
 
 use std::fmt;
 use std::fs::File;
@@ -7,9 +7,6 @@ use std::hash::{Hash, Hasher};
 use std::io::{self, Read};
 use std::str::FromStr;
 
-use base64::Engine as _;
-use base64::alphabet::STANDARD;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 use schemars::JsonSchema;
@@ -22,14 +19,6 @@ const PREFIX: &str = "parm_";
 
 /// The placeholder of a token in configurations that earlier versions dumped. It is easy to guess.
 const MASK: &str = "***";
-
-/// Padded or not.
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &STANDARD,
-    GeneralPurposeConfig::new()
-        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
-        .with_decode_allow_trailing_bits(true),
-);
 
 /// A key, which appears neither in logs nor in a dumped configuration. It does not implement `Serialize`, so a
 /// configuration with a token must skip its field explicitly.
@@ -101,16 +90,7 @@ impl Digest {
         let value = headers.get(AUTHORIZATION)?.as_bytes();
         let end = value.iter().position(|byte| *byte == b' ')?;
         let (kind, rest) = (&value[..end], value[end..].trim_ascii());
-        if kind.eq_ignore_ascii_case(b"bearer") {
-            return (!rest.is_empty()).then(|| Self::of(rest));
-        }
-        if !kind.eq_ignore_ascii_case(b"basic") {
-            return None;
-        }
-        let pair = BASE64.decode(rest).ok()?;
-        let colon = pair.iter().position(|byte| *byte == b':')?;
-        let password = &pair[colon + 1..];
-        (!password.is_empty()).then(|| Self::of(password))
+        (kind.eq_ignore_ascii_case(b"bearer") && !rest.is_empty()).then(|| Self::of(rest))
     }
 }
 
@@ -178,14 +158,7 @@ mod tests {
             ("Bearer hush", Some("hush")),
             ("bearer   hush ", Some("hush")),
             ("BEARER hush", Some("hush")),
-            ("Basic dXNlcjpodXNo", Some("hush")),
-            ("basic OmE6Yg==", Some("a:b")),
-            ("Basic OmE6Yg", Some("a:b")),
-            ("Basic OmE6Yg====", None),
-            ("Basic dXNlcjo=", None),
-            ("Basic dXNlcg==", None),
-            ("Basic dXNlcjpodXN*", None),
-            ("Basic d", None),
+            ("Basic dXNlcjpodXNo", None),
             ("Bearer", None),
             ("Bearer ", None),
             ("hush", None),

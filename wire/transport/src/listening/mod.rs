@@ -29,18 +29,18 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 pub use listener::Listener;
-pub(crate) use room::{Activity, ClientEnd};
-pub use room::{Place, Room, Tracked};
+pub(crate) use room::{ClientEnd, Connection};
+pub use room::{Room, Tracked};
 #[cfg(test)]
 pub(crate) use station::serve_one;
-pub(crate) use station::{Ages, Connection, Drain, Watch, after};
+pub(crate) use station::{Ages, Drain, after};
 pub use station::{Answer, Answers, Station};
 pub use unfinished::Lent;
 
 /// Time for the first byte of a connection. A client that has connected sends immediately, unless its machine is overloaded.
 /// A first segment that is lost twice arrives after 3 s (retransmission after 1 s and 2 s, RFC 6298), so a client on a bad
 /// link is still in time.
-const FIRST_BYTE: Duration = Duration::from_secs(10);
+pub(crate) const FIRST_BYTE: Duration = Duration::from_secs(10);
 
 /// Connections of an address for operators: scrapers, browsers and command lines, not clients.
 pub const OPERATOR_CONNECTIONS: usize = 64;
@@ -77,30 +77,12 @@ pub struct ConnectionLimits {
 }
 
 impl ConnectionLimits {
-    /// Limits of clients' addresses, before settings are applied.
-    pub(crate) fn clients() -> Self {
-        Self {
-            first_byte: FIRST_BYTE,
-            head: Duration::from_secs(10),
-            idle: Duration::from_secs(300),
-            body: Duration::from_secs(30),
-            body_bytes: 128 << 20,
-            answer: Duration::from_secs(60),
-            age: Duration::ZERO,
-            drain: Duration::from_secs(20),
-            // A client with more opens a second connection; `server.max_bytes_in_flight` bounds the memory.
-            streams: const { NonZeroU32::new(1024).unwrap() },
-            // A pool reuses connections within seconds, and a request may be on its way on a younger one.
-            spare: Duration::from_secs(10),
-            send_buffer: None,
-        }
-    }
-
     /// Limits of addresses for operators: metrics and the admin API. They are constants, because no operator needs
     /// another value: requests are small, and a client that is cut off reconnects. Only the age is a setting, for all
     /// addresses.
     pub fn operators(age: Duration) -> Self {
         Self {
+            first_byte: FIRST_BYTE,
             head: Duration::from_secs(10),
             // More than the usual minute between two scrapes would hold places of scrapers that are gone.
             idle: Duration::from_secs(90),
@@ -116,7 +98,6 @@ impl ConnectionLimits {
             // not read would be noticed only after half an hour.
             send_buffer: Some(32 << 10),
             age,
-            ..Self::clients()
         }
     }
 }

@@ -1,9 +1,8 @@
 //! Places of connections, and the choice of the connection to evict when all places are taken.
 //!
-//! A connection holds a [`Place`] from before its first byte until it ends. When a new connection finds no place, the room
-//! closes the one that has been without a request for longest. A connection with a request in progress is never closed, unless
-//! the request only watches, which needs no key and never ends. So silent clients, and clients that never read, delay others
-//! for a while and cannot keep them out, however many they are.
+//! A connection holds a place from before its first byte until it ends. When a new connection finds no place, the room
+//! closes the one that has been without a request for longest. A connection with a request in progress is never closed. So
+//! silent clients, and clients that never read, delay others for a while and cannot keep them out, however many they are.
 //!
 //! A gRPC response may be a stream that lasts for days, so such a call is in progress until its last message. Any other
 //! response is one piece: its request is in progress until the response exists. How long clients may take to read is
@@ -57,14 +56,28 @@ struct Taken {
     warned: Option<Instant>,
 }
 
-/// A connection's place; dropping the last clone gives it back.
+/// A connection with its place; dropping the last clone gives the place back. The station adds it to the extensions of a
+/// request, and a request that takes over the connection keeps it.
 #[derive(Clone, Debug)]
-pub struct Place(#[allow(dead_code)] Arc<Seat>);
+pub(crate) struct Connection(Arc<Place>);
 
 #[derive(Debug)]
-struct Seat {
+struct Place {
     room: Arc<Room>,
     key: usize,
+    activity: Arc<Activity>,
+}
+
+impl Connection {
+    pub(crate) fn activity(&self) -> &Arc<Activity> {
+        &self.0.activity
+    }
+
+    /// What a request keeps that takes over the connection: its place, and a request in progress, so that it is not evicted.
+    pub(crate) fn taken_over(self) -> (Self, Running) {
+        let running = Running::new(self.activity().clone());
+        (self, running)
+    }
 }
 
 impl Room {
@@ -74,11 +87,12 @@ impl Room {
     }
 
     /// Takes a place as soon as one is free. If none is, evicts a connection that has been without a request for `spare`.
-    pub(super) async fn enter(self: &Arc<Self>, activity: &Arc<Activity>, spare: Duration) -> Place {
+    pub(super) async fn enter(self: &Arc<Self>, spare: Duration) -> Connection {
+        let activity = Arc::new(Activity::new());
         loop {
             let freed = self.freed.notified();
-            if let Some(place) = self.try_enter(activity) {
-                return place;
+            if let Some(connection) = self.try_enter(&activity) {
+                return connection;
             }
             if self.may_warn() {
                 let (connections, bound) = (self.most, self.bound);
@@ -95,13 +109,13 @@ impl Room {
         }
     }
 
-    fn try_enter(self: &Arc<Self>, activity: &Arc<Activity>) -> Option<Place> {
+    fn try_enter(self: &Arc<Self>, activity: &Arc<Activity>) -> Option<Connection> {
         let mut taken = self.taken.lock();
         if taken.connections.len() >= self.most {
             return None;
         }
         let key = taken.connections.insert(activity.clone());
-        Some(Place(Arc::new(Seat { room: self.clone(), key })))
+        Some(Connection(Arc::new(Place { room: self.clone(), key, activity: activity.clone() })))
     }
 
     /// Whether the log may get a line about missing places: clients without a key must not fill it.
@@ -138,7 +152,7 @@ impl Room {
     }
 }
 
-impl Drop for Seat {
+impl Drop for Place {
     fn drop(&mut self) {
         self.room.taken.lock().connections.remove(self.key);
         self.room.freed.notify_one();
@@ -152,9 +166,8 @@ pub(crate) struct Activity {
     /// Milliseconds after opening when a request began or ended; before the first, when the TLS handshake ended.
     last_ms: AtomicU64,
     has_asked: AtomicBool,
-    /// Requests in progress, and those of them that only watch.
+    /// Requests in progress.
     running: AtomicUsize,
-    watching: AtomicUsize,
     /// Whether the connection must make room for another.
     evicting: AtomicBool,
     evicted: Notify,
@@ -174,13 +187,12 @@ pub(crate) struct ClientEnd {
 }
 
 impl Activity {
-    pub(crate) fn new() -> Self {
+    fn new() -> Self {
         Self {
             opened: Instant::now(),
             last_ms: AtomicU64::new(0),
             has_asked: AtomicBool::new(false),
             running: AtomicUsize::new(0),
-            watching: AtomicUsize::new(0),
             evicting: AtomicBool::new(false),
             evicted: Notify::new(),
             multiplexed: AtomicBool::new(false),
@@ -209,11 +221,6 @@ impl Activity {
     /// Whether no request is in progress, only unread responses.
     pub(super) fn only_answers(&self) -> bool {
         self.running.load(Ordering::Relaxed) == 0
-    }
-
-    /// Requests in progress that only watch.
-    pub(crate) fn watching(&self) -> usize {
-        self.watching.load(Ordering::Relaxed)
     }
 
     /// Records the end of the TLS handshake: the timeout for heads starts now.
@@ -246,12 +253,11 @@ impl Activity {
         limit.saturating_sub(self.idle())
     }
 
-    /// How long it has had no request in progress other than watches, if it can be evicted. A connection that has sent
-    /// requests must have been idle for `spare`.
+    /// How long it has had no request in progress, if it can be evicted. A connection that has sent requests must have been
+    /// idle for `spare`.
     fn quiet(&self, spare: Duration) -> Option<Duration> {
-        let is_busy = self.running.load(Ordering::Relaxed) > self.watching();
         // A connection that was told to close makes room soon.
-        if is_busy || self.evicting.load(Ordering::Relaxed) {
+        if !self.only_answers() || self.evicting.load(Ordering::Relaxed) {
             return None;
         }
         let least = if self.has_asked.load(Ordering::Relaxed) { spare.max(BEGUN) } else { BEGUN };
@@ -277,36 +283,21 @@ impl Activity {
 
 /// Counts a request while it is in progress, however it ends.
 #[derive(Debug)]
-pub(crate) struct Running {
-    activity: Arc<Activity>,
-    watches: bool,
-}
+pub(crate) struct Running(Arc<Activity>);
 
 impl Running {
     pub(crate) fn new(activity: Arc<Activity>) -> Self {
         activity.running.fetch_add(1, Ordering::Relaxed);
         activity.has_asked.store(true, Ordering::Relaxed);
         activity.note();
-        Self { activity, watches: false }
-    }
-
-    /// Counts the request as a watch from now on.
-    pub(super) fn watching(mut self) -> Self {
-        if !std::mem::replace(&mut self.watches, true) {
-            self.activity.note();
-            self.activity.watching.fetch_add(1, Ordering::Relaxed);
-        }
-        self
+        Self(activity)
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.activity.note();
-        self.activity.running.fetch_sub(1, Ordering::Relaxed);
-        if self.watches {
-            self.activity.watching.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.0.note();
+        self.0.running.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -348,7 +339,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Tracked<B> {
         let frame = Pin::new(&mut self.body).poll_frame(cx);
         let hold = |bytes| match &self.unit {
             Unit::Whole(answer) => answer.part(bytes),
-            Unit::Messages(running) => running.activity.unread.answer(None).part(bytes),
+            Unit::Messages(running) => running.0.unread.answer(None).part(bytes),
         };
         frame.map_ok(|frame| frame.map_data(hold))
     }

@@ -25,11 +25,11 @@ use tokio_util::task::TaskTracker;
 
 use super::ConnectionLimits;
 use super::listener::Listener;
-use super::room::{Activity, ClientEnd, Place, Room, Running, Tracked};
+use super::room::{ClientEnd, Connection, Room, Running, Tracked};
 use super::unfinished::{Lent, Unfinished};
 use crate::budget::Share;
 use crate::frames::Socket;
-use crate::tls::{Spoken, Tls, Welcome};
+use crate::tls::{Tls, Welcome};
 
 /// Bytes of an HTTP/1.1 head, and of one read or write.
 const BUFFER: usize = 400 << 10;
@@ -61,25 +61,6 @@ const PING: Duration = Duration::from_secs(20);
 const GOLDEN: u32 = 0x9e37_79b9;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-/// The connection of a request, which the station adds to its extensions. A request that takes over the connection keeps it.
-#[derive(Clone, Debug)]
-pub(crate) struct Connection {
-    pub(crate) activity: Arc<Activity>,
-    _place: Place,
-}
-
-impl Connection {
-    /// What a request keeps that takes over the connection: its place, and a request in progress, so that it is not evicted.
-    pub(crate) fn taken_over(self) -> (Self, Running) {
-        let running = Running::new(self.activity.clone());
-        (self, running)
-    }
-}
-
-/// Marks a response that only reports changes: it does not protect its connection from eviction.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Watch;
 
 /// Connections that end together; cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -138,7 +119,6 @@ struct Setup {
     limits: Arc<ConnectionLimits>,
     ages: Arc<Ages>,
     welcome: Welcome,
-    spoken: Spoken,
     drain: Drain,
     room: Arc<Room>,
 }
@@ -171,15 +151,9 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static> Answ
 impl Station {
     /// A station, behind TLS if it is configured. Its connections take places of `room`, which several stations may
     /// share.
-    pub fn new(
-        listener: Listener,
-        tls: &Tls,
-        spoken: Spoken,
-        limits: ConnectionLimits,
-        room: Arc<Room>,
-    ) -> Self {
-        let (welcome, ages) = (tls.welcome(spoken), Ages::new(limits.age));
-        let setup = Setup { limits: Arc::new(limits), ages, welcome, spoken, drain: Drain::default(), room };
+    pub fn new(listener: Listener, tls: &Tls, limits: ConnectionLimits, room: Arc<Room>) -> Self {
+        let (welcome, ages) = (tls.welcome(), Ages::new(limits.age));
+        let setup = Setup { limits: Arc::new(limits), ages, welcome, drain: Drain::default(), room };
         Self { listener, setup }
     }
 
@@ -203,9 +177,7 @@ impl Station {
             // that others need. One connection per listener may wait; the rest wait in the kernel's queue.
             let next = async {
                 let socket = listener.accept(&setup.room, &setup.limits).await;
-                let activity = Arc::new(Activity::new());
-                let place = setup.room.enter(&activity, setup.limits.spare).await;
-                (socket, Connection { activity, _place: place })
+                (socket, setup.room.enter(setup.limits.spare).await)
             };
             let (socket, connection) = tokio::select! {
                 biased;
@@ -230,7 +202,7 @@ impl Station {
 impl Setup {
     /// Serves one connection, which holds its place until it ends.
     async fn serve<B: Answer>(self, socket: Socket, service: impl Answers<B>, connection: Connection) {
-        let activity = connection.activity.clone();
+        let activity = connection.activity().clone();
         let welcomed = tokio::select! {
             biased;
             welcomed = self.welcome(socket) => welcomed,
@@ -324,10 +296,7 @@ impl Setup {
             .max_local_error_reset_streams(FAULTS)
             .keep_alive_interval(PING)
             .keep_alive_timeout(PING);
-        match self.spoken {
-            Spoken::Http1 => builder.http1_only(),
-            Spoken::Http2 => builder,
-        }
+        builder
     }
 }
 
@@ -346,8 +315,8 @@ async fn answer<B: Answer>(
     limits: Arc<ConnectionLimits>,
     request: Request<Incoming>,
 ) -> Result<Response<Tracked<B>>, Infallible> {
-    let activity = connection.activity.clone();
-    let mut running = Running::new(activity.clone());
+    let activity = connection.activity().clone();
+    let running = Running::new(activity.clone());
     activity.note_version(request.version());
     let is_call = is_grpc(request.headers());
     let (mut request, unfinished) = Unfinished::lend(request);
@@ -358,9 +327,6 @@ async fn answer<B: Answer>(
     }
     let share = response.extensions_mut().remove::<Arc<Share>>();
     if share.is_none() && response.body().size_hint().exact().is_none() {
-        if response.extensions().get::<Watch>().is_some() {
-            running = running.watching();
-        }
         return Ok(response.map(|body| Tracked::messages(body, running)));
     }
     // The client of a call may wait for the answer before it ends its request, and knows the reset that it gets then.
@@ -387,9 +353,8 @@ pub(crate) async fn serve_one<B: Answer>(
     drain: Drain,
 ) {
     let room = Room::new(1, "the test");
-    let (welcome, spoken, ages) = (Welcome::default(), Spoken::Http2, Ages::new(limits.age));
-    let activity = Arc::new(Activity::new());
-    let place = room.enter(&activity, limits.spare).await;
-    let setup = Setup { limits: Arc::new(limits), ages, welcome, spoken, drain, room };
-    setup.serve(socket, service, Connection { activity, _place: place }).await;
+    let (welcome, ages) = (Welcome::default(), Ages::new(limits.age));
+    let connection = room.enter(limits.spare).await;
+    let setup = Setup { limits: Arc::new(limits), ages, welcome, drain, room };
+    setup.serve(socket, service, connection).await;
 }

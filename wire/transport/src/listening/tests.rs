@@ -15,7 +15,6 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -23,8 +22,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::tls::tests::authority::Authority;
-use crate::tls::{Config, Mode, Spoken, Tls};
+use crate::tls::Tls;
 
 const PLACES: usize = 8;
 const HOUR: Duration = Duration::from_secs(3600);
@@ -44,12 +42,10 @@ fn patient() -> ConnectionLimits {
 /// A station that answers `/`, holds `/held` until the test releases it, and streams `/endless`.
 struct Scene {
     address: SocketAddr,
-    tls: Tls,
     room: Arc<Room>,
     release: Arc<Notify>,
     stop: CancellationToken,
     served: JoinHandle<()>,
-    _folder: TempDir,
 }
 
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
@@ -71,28 +67,16 @@ async fn answer(request: Request<Lent<Incoming>>, release: Arc<Notify>) -> Resul
 }
 
 impl Scene {
-    async fn new(mode: Mode, limits: ConnectionLimits) -> Self {
-        let (folder, authority) = (TempDir::new().unwrap(), Authority::new());
-        let [certificate, key] = authority.issue(&["127.0.0.1"]).write(folder.path(), "station");
-        std::fs::write(folder.path().join("ca.pem"), authority.pem()).unwrap();
-        let tls = Tls::open(&Config {
-            mode,
-            certificate: Some(certificate),
-            key: Some(key),
-            ca: Some(folder.path().join("ca.pem")),
-            handshake_timeout: HOUR,
-            ..Config::default()
-        })
-        .unwrap();
+    async fn new(limits: ConnectionLimits) -> Self {
         let listener = Listener::tcp("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address = listener.address().unwrap();
         let (room, release, stop) =
             (Room::new(PLACES, "the test"), Arc::new(Notify::new()), CancellationToken::new());
-        let station = Station::new(listener, &tls, Spoken::Http2, limits, room.clone());
+        let station = Station::new(listener, &Tls::default(), limits, room.clone());
         let held = release.clone();
         let service = tower::service_fn(move |request| answer(request, held.clone()));
         let served = tokio::spawn(station.serve(service, stop.clone().cancelled_owned()));
-        Self { address, tls, room, release, stop, served, _folder: folder }
+        Self { address, room, release, stop, served }
     }
 
     async fn connect(&self) -> TcpStream {
@@ -147,7 +131,7 @@ async fn assert_answers(scene: &Scene, what: &str) {
 
 #[tokio::test]
 async fn longest_idle_connection_is_evicted_from_a_full_room() {
-    let scene = Scene::new(Mode::Off, patient()).await;
+    let scene = Scene::new(patient()).await;
     let mut idle = scene.crowd(PLACES, b"").await;
     for stream in &mut idle {
         send(stream, "/").await;
@@ -166,7 +150,7 @@ async fn longest_idle_connection_is_evicted_from_a_full_room() {
 
 #[tokio::test]
 async fn busy_connection_makes_no_room() {
-    let scene = Scene::new(Mode::Off, patient()).await;
+    let scene = Scene::new(patient()).await;
     let mut busy = scene.crowd(PLACES, b"").await;
     for stream in &mut busy {
         send(stream, "/held").await;
@@ -187,7 +171,7 @@ async fn busy_connection_makes_no_room() {
 #[tokio::test]
 async fn stopped_station_cuts_what_takes_longer_than_its_drain() {
     let limits = ConnectionLimits { drain: Duration::from_millis(200), ..patient() };
-    let scene = Scene::new(Mode::Off, limits).await;
+    let scene = Scene::new(limits).await;
     let mut held = scene.connect().await;
     send(&mut held, "/held").await;
     let mut idle = scene.connect().await;
@@ -199,46 +183,6 @@ async fn stopped_station_cuts_what_takes_longer_than_its_drain() {
         assert!(matches!(end.expect("a connection stays open"), Ok(0) | Err(_)));
     }
     TcpStream::connect(scene.address).await.unwrap_err();
-}
-
-/// Clients that reconnect immediately, as fast as they can.
-fn churn(scene: &Scene, count: usize, bytes: &'static [u8]) -> tokio::task::JoinSet<()> {
-    let mut crowd = tokio::task::JoinSet::new();
-    for _ in 0..count {
-        let address = scene.address;
-        crowd.spawn(async move {
-            loop {
-                let Ok(mut stream) = TcpStream::connect(address).await else { continue };
-                let _ = stream.write_all(bytes).await;
-                let _ = stream.read(&mut [0]).await;
-            }
-        });
-    }
-    crowd
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_that_come_back_at_once_cut_no_handshake_off() {
-    for bytes in [&b""[..], &[0x16, 3, 1, 2, 0, 1]] {
-        let scene = Scene::new(Mode::Allow, patient()).await;
-        let _crowd = churn(&scene, 3 * PLACES, bytes);
-        scene.settle(PLACES).await;
-        let authority = scene.address.to_string();
-        let outgoing = scene.tls.outgoing(&authority, true, Spoken::Http1).unwrap();
-        let mut answered = 0;
-        // On a busy machine a client may be slower than the crowd, so it retries, as clients do.
-        for _ in 0..50 {
-            let Ok(mut socket) = outgoing.dial(&authority, PATIENCE).await else { continue };
-            // A client pauses briefly between the handshake and its request.
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            let sent = socket.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.is_ok();
-            answered += u32::from(sent && is_answered(&mut socket).await);
-            if answered == 5 {
-                break;
-            }
-        }
-        assert_eq!(answered, 5, "an honest client is cut off each time: {bytes:?}");
-    }
 }
 
 /// An HTTP/2 client that sends a request and leaves no window for the response.
@@ -258,7 +202,7 @@ async fn ask_without_window(scene: &Scene) -> JoinHandle<()> {
 
 #[tokio::test]
 async fn clients_that_take_no_answer_keep_no_client_out() {
-    let scene = Scene::new(Mode::Off, ConnectionLimits { answer: HOUR, ..patient() }).await;
+    let scene = Scene::new(ConnectionLimits { answer: HOUR, ..patient() }).await;
     let mut crowd = Vec::new();
     for _ in 0..3 * PLACES {
         crowd.push(ask_without_window(&scene).await);

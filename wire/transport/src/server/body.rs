@@ -1,12 +1,9 @@
-//! A whole request body: limited in size and time, counted against the byte budget while it arrives, and decompressed within the same
-//! limit.
+//! A whole request body: limited in size and time, and counted against the byte budget while it arrives.
 
 use std::fmt::Display;
-use std::io::Read;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use http::{HeaderMap, Request};
 use http_body_util::BodyExt;
@@ -31,22 +28,21 @@ pub(super) struct Held {
     pub(super) share: Arc<Share>,
 }
 
-/// Reads the body. A body in one piece is not copied.
+/// Reads a body that is of the protocol. A body in one piece is not copied.
 pub(super) async fn read<S: InferenceService>(
     request: Request<Lent<Incoming>>,
     shared: &Shared<S>,
 ) -> Result<Held, Error> {
-    let (coding, limit) = (Coding::of(request.headers())?, shared.config.max_body_bytes.get());
-    let Held { bytes, share } = read_as_sent(request, shared).await?;
-    let Some(coding) = coding else { return Ok(Held { bytes, share }) };
-    // Takes milliseconds for a large body, which other connections should not wait for.
-    let counted = share.clone();
-    let inflated = tokio::task::spawn_blocking(move || coding.inflate(&bytes, limit, &counted));
-    let failed = |error: tokio::task::JoinError| Error::Internal { message: error.to_string() };
-    Ok(Held { bytes: inflated.await.map_err(failed)??, share })
+    let coding = request.headers().get(CONTENT_ENCODING).filter(|coding| *coding != "identity");
+    if coding.is_some() {
+        return Err(Error::Unimplemented {
+            what: "compressed bodies: send them without content-encoding".into(),
+        });
+    }
+    read_as_sent(request, shared).await
 }
 
-/// Reads the body and leaves it compressed.
+/// Reads any body as it is.
 pub(super) async fn read_as_sent<S: InferenceService>(
     request: Request<Lent<Incoming>>,
     shared: &Shared<S>,
@@ -171,102 +167,5 @@ impl<B: Body<Data = Bytes, Error: Display> + Unpin> Counted<'_, B> {
             piece = self.next().await?;
         }
         Ok(whole.into())
-    }
-}
-
-/// Bytes that are decompressed, and counted, at a time.
-const PIECE: usize = 64 << 10;
-
-/// A compression of bodies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Coding {
-    Gzip,
-    /// The zlib format.
-    Deflate,
-}
-
-impl Coding {
-    /// The compression that the headers name, if any.
-    fn of(headers: &HeaderMap) -> Result<Option<Self>, Error> {
-        let Some(named) = headers.get(CONTENT_ENCODING) else { return Ok(None) };
-        match named.to_str().map(str::to_ascii_lowercase).as_deref() {
-            Ok("identity") => Ok(None),
-            Ok("gzip" | "x-gzip") => Ok(Some(Self::Gzip)),
-            Ok("deflate") => Ok(Some(Self::Deflate)),
-            _ => Err(Error::Malformed {
-                message: format!("unknown content-encoding {named:?}: use gzip, deflate or none"),
-            }),
-        }
-    }
-
-    /// Decompresses a body to at most `limit` bytes, which are counted as they appear.
-    fn inflate(self, body: &[u8], limit: usize, share: &Share) -> Result<Bytes, Error> {
-        match self {
-            Self::Gzip => whole(MultiGzDecoder::new(body), limit, share),
-            Self::Deflate => whole(ZlibDecoder::new(body), limit, share),
-        }
-    }
-}
-
-fn whole(mut from: impl Read, limit: usize, share: &Share) -> Result<Bytes, Error> {
-    let mut all = Vec::new();
-    loop {
-        let had = all.len();
-        let read = from.by_ref().take(PIECE as u64).read_to_end(&mut all);
-        read.map_err(|error| Error::Malformed {
-            message: format!("the compressed body is damaged: {error}"),
-        })?;
-        if all.len() == had {
-            return Ok(all.into());
-        }
-        if all.len() > limit {
-            return Err(Error::BodyTooLarge { limit });
-        }
-        share.grow(all.len() - had)?;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::Write;
-
-    use flate2::Compression;
-    use flate2::write::{GzEncoder, ZlibEncoder};
-
-    use super::*;
-    use crate::budget::Budget;
-
-    fn packed(body: &[u8]) -> [(Coding, Vec<u8>); 2] {
-        let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
-        let mut zlib = ZlibEncoder::new(Vec::new(), Compression::default());
-        gzip.write_all(body).unwrap();
-        zlib.write_all(body).unwrap();
-        [(Coding::Gzip, gzip.finish().unwrap()), (Coding::Deflate, zlib.finish().unwrap())]
-    }
-
-    #[test]
-    fn body_is_inflated_within_its_bounds() {
-        let body: Vec<u8> = (0..300_000u32).map(|at| (at % 251) as u8).collect();
-        for (coding, sent) in packed(&body) {
-            let share = |bytes| Budget::new(bytes).share();
-            assert_eq!(coding.inflate(&sent, body.len(), &share(1 << 20)).unwrap(), body);
-            let bomb = coding.inflate(&sent, body.len() - 1, &share(1 << 20));
-            assert_eq!(bomb, Err(Error::BodyTooLarge { limit: body.len() - 1 }));
-            let full = coding.inflate(&sent, body.len(), &share(100_000));
-            assert!(matches!(full, Err(Error::Overloaded { .. })), "{full:?}");
-            let cut = coding.inflate(&sent[..sent.len() / 2], body.len(), &share(1 << 20)).unwrap_err();
-            assert!(cut.to_string().contains("damaged"), "{cut}");
-        }
-    }
-
-    #[test]
-    fn unknown_compression_is_rejected() {
-        let of = |name: &'static str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(CONTENT_ENCODING, http::HeaderValue::from_static(name));
-            Coding::of(&headers)
-        };
-        assert_eq!((of("GZIP"), of("identity")), (Ok(Some(Coding::Gzip)), Ok(None)));
-        assert!(of("br").unwrap_err().to_string().contains("use gzip"));
     }
 }

@@ -12,7 +12,7 @@ use parm_durations::{Millis, PositiveMillis, Whole};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::listening::ConnectionLimits;
+use crate::listening::{ConnectionLimits, FIRST_BYTE};
 use crate::{Budget, frames};
 
 /// Addresses that clients reach, and limits of their connections.
@@ -91,10 +91,9 @@ pub enum ModelControl {
 impl Config {
     /// Limits of the connections of clients' addresses.
     pub(super) fn limits(&self) -> ConnectionLimits {
-        let clients = ConnectionLimits::clients();
         ConnectionLimits {
             // A head begins with its first byte.
-            first_byte: clients.first_byte.min(self.head_timeout),
+            first_byte: FIRST_BYTE.min(self.head_timeout),
             head: self.head_timeout,
             idle: self.idle_timeout,
             body: self.body_timeout,
@@ -103,7 +102,11 @@ impl Config {
             answer: self.answer_timeout,
             age: self.max_connection_age,
             drain: self.drain_timeout,
-            ..clients
+            // A client with more opens a second connection; `max_bytes_in_flight` bounds the memory.
+            streams: const { NonZeroU32::new(1024).unwrap() },
+            // A pool reuses connections within seconds, and a request may be on its way on a younger one.
+            spare: Duration::from_secs(10),
+            send_buffer: None,
         }
     }
 

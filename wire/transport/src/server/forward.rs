@@ -46,7 +46,7 @@ pub(super) async fn answer<S: InferenceService>(
     connection: &Connection,
 ) -> Response {
     let form = ErrorForm::of(request.uri().path(), request.headers());
-    let origin = Origin::of(connection.activity.client());
+    let origin = Origin::of(connection.activity().client());
     match answered(shared, request, (visit.caller(), &origin)).await {
         Ok(response) => response,
         Err(error) => problem(&error, form),

@@ -34,12 +34,11 @@ pub(crate) use upgrade::Offer;
 
 use auth::Reach;
 use parm_protocol::{Error, InferenceService};
-use requests::App;
 use shared::Shared;
 
 use crate::keys::Keys;
 use crate::listening::{ConnectionLimits, Listener, OPERATOR_CONNECTIONS, Room, Station};
-use crate::tls::{Spoken, Tls};
+use crate::tls::Tls;
 
 /// A server with bound addresses that does not serve yet.
 pub struct Server<S> {
@@ -141,20 +140,14 @@ impl<S: InferenceService> Server<S> {
         metrics_connections.spawn(tls.clone().follow(ended.clone()));
         let pages = page::Pages::new(pages, &shared.keys, Reach::of(&metrics));
         let room = Room::new(OPERATOR_CONNECTIONS, "64 connections of the metrics address");
-        let metrics = Station::new(
-            metrics,
-            &tls,
-            Spoken::Http1,
-            ConnectionLimits::operators(shared.config.max_connection_age),
-            room,
-        );
+        let limits = ConnectionLimits::operators(shared.config.max_connection_age);
+        let metrics = Station::new(metrics, &tls, limits, room);
         metrics_connections.spawn(metrics.serve(page::service(pages), ended.clone().cancelled_owned()));
         let room = Room::new(shared.config.max_connections.get(), "server.max_connections");
         let accepting = TaskTracker::new();
-        let app = App::new(shared.clone(), guest);
         for listener in http {
-            let app = app.at(Reach::of(&listener));
-            let station = Station::new(listener, &tls, Spoken::Http2, shared.config.limits(), room.clone());
+            let app = requests::service(shared.clone(), guest.clone(), Reach::of(&listener));
+            let station = Station::new(listener, &tls, shared.config.limits(), room.clone());
             let station = station.together(shared.drain.clone(), shared.ages.clone());
             accepting.spawn(station.accept(app, stop.clone().cancelled_owned()));
         }

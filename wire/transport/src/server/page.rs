@@ -4,14 +4,16 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use parm_protocol::{Code, Error, rest};
+use parm_protocol::{Code, Error};
 
 use super::auth::{Guard, Reach};
-use super::status;
+use super::rest;
 use crate::keys::{self, Access, Keys, METRICS, Route};
 use crate::listening::{Answers, Lent};
 
@@ -68,18 +70,22 @@ impl Pages {
     }
 }
 
-pub(super) fn service(pages: Pages) -> impl Answers<Full<Bytes>> {
+pub(super) fn service(pages: Pages) -> impl Answers<Body> {
     let pages = Arc::new(pages);
     tower::service_fn(move |request| {
         let pages = pages.clone();
-        async move { Ok::<_, Infallible>(answer(&pages, request).await.map(Full::new)) }
+        async move { Ok::<_, Infallible>(answer(&pages, request).await) }
     })
 }
 
-async fn answer(pages: &Pages, request: Request<Lent<Incoming>>) -> Response<Bytes> {
+async fn answer(pages: &Pages, request: Request<Lent<Incoming>>) -> Response<Body> {
     match told(pages, request).await {
-        Ok((content_type, text)) => respond(StatusCode::OK, content_type, text.into()),
-        Err(error) => problem(&error),
+        Ok((content_type, text)) => {
+            let mut response = Response::new(Body::from(text));
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+            response
+        }
+        Err(error) => rest::problem(&error),
     }
 }
 
@@ -113,18 +119,4 @@ async fn read(body: Lent<Incoming>) -> Result<Bytes, Error> {
             Err(Error::malformed(format!("the body did not arrive within {BODY_TIMEOUT:?}: send it faster")))
         }
     }
-}
-
-fn problem(error: &Error) -> Response<Bytes> {
-    let (status, headers) = status::refusal(error);
-    let mut response = respond(status, "application/json", rest::encode_error(error));
-    response.headers_mut().extend(headers);
-    response
-}
-
-fn respond(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<Bytes> {
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content_type));
-    response
 }

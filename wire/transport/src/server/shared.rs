@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::auth::Guard;
 use super::config::Config;
-use super::grpc::FURTHER;
+use super::grpc::Reflection;
 use super::upgrade::Offer;
 use crate::Budget;
 use crate::budget::Share;
@@ -13,7 +13,6 @@ use crate::keys::{Keys, Visit};
 use crate::listening::{Ages, Drain};
 use http::Method;
 use parm_protocol::{Error, InferRequest, InferenceService, Transport, bounds};
-use tokio::sync::Semaphore;
 
 pub(super) struct Shared<S> {
     pub(super) service: Arc<S>,
@@ -24,8 +23,7 @@ pub(super) struct Shared<S> {
     /// Bytes that the bodies of requests hold.
     pub(super) budget: Arc<Budget>,
     pub(super) frames: Offer<S>,
-    /// Places of health watches that are not the first of their connection.
-    pub(super) watches: Arc<Semaphore>,
+    pub(super) reflection: Reflection,
     /// The end of every connection of every listener.
     pub(super) drain: Drain,
 }
@@ -38,8 +36,8 @@ impl<S: InferenceService> Shared<S> {
         let frames = Offer::new(service.clone(), limits, drain.clone());
         let guard = Guard::new(&config, keys.clone());
         let ages = Ages::new(config.max_connection_age);
-        let watches = Arc::new(Semaphore::new(FURTHER));
-        Arc::new(Self { service, config, guard, keys, ages, budget, frames, watches, drain })
+        let reflection = Reflection::new();
+        Arc::new(Self { service, config, guard, keys, ages, budget, frames, reflection, drain })
     }
 
     /// Charges the decoded request to the byte budget if it is larger than its body. The charge never exceeds the

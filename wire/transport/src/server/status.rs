@@ -12,7 +12,7 @@ use parm_protocol::{Code, Error, StableCode};
 /// Clients accept about 8 kB of headers; beyond that they close the connection with all of its other calls.
 const LONGEST_MESSAGE: usize = 2000;
 
-/// The scheme of keys. Browsers would show a password prompt for Basic, and the page has its own dialog.
+/// The scheme of keys.
 const BEARER: HeaderValue = HeaderValue::from_static("Bearer");
 
 /// Retry delay of a rejection that has none of its own.
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn long_message_fits_into_a_header() {
-        let error = Error::UnknownDatatype { datatype: "€".repeat(100_000) };
+        let error = Error::invalid("€".repeat(100_000));
         let headers = grpc(&error).into_http::<()>().into_parts().0.headers;
         let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum();
         assert!(bytes < 16 << 10 && bytes > LONGEST_MESSAGE, "{bytes} bytes of headers");

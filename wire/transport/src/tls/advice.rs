@@ -16,7 +16,7 @@ pub(super) fn advised(error: io::Error) -> io::Error {
 }
 
 /// The TLS error inside an error of a stream.
-pub(super) fn of(error: &io::Error) -> Option<&Error> {
+fn of(error: &io::Error) -> Option<&Error> {
     error.get_ref()?.downcast_ref()
 }
 
@@ -33,13 +33,10 @@ pub(super) fn broken(error: &Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
-/// Whether an error means that the peer does not speak TLS at all.
-pub(super) fn speaks_plain(error: &io::Error) -> bool {
+/// Whether the peer ended the connection without a reason, as servers do that do not speak TLS at all.
+pub(super) fn closed_early(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, UnexpectedEof};
-    match of(error) {
-        Some(error) => matches!(error, Error::InvalidMessage(InvalidMessage::InvalidContentType)),
-        None => matches!(error.kind(), UnexpectedEof | ConnectionReset | ConnectionAborted),
-    }
+    of(error).is_none() && matches!(error.kind(), UnexpectedEof | ConnectionReset | ConnectionAborted)
 }
 
 fn advice(error: &Error) -> Option<&'static str> {

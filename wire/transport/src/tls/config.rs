@@ -56,7 +56,7 @@ pub enum Mode {
     Off,
     /// Callers choose; plain to workers.
     Allow,
-    /// Callers choose; TLS to workers that support it.
+    /// Callers choose; TLS to workers.
     Prefer,
     /// TLS only, from callers and to workers.
     Require,

@@ -12,8 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::files::{Files, Print, is_open};
 use super::identity::Identity;
-use super::outgoing::Memory;
-use super::{Config, Mode, Spoken, Welcome};
+use super::{Config, Mode, Welcome};
 use crate::FileFault;
 use crate::settling::follow;
 
@@ -30,7 +29,6 @@ pub(super) struct Charter {
     identity: RwLock<Arc<Identity>>,
     print: Print,
     pub(super) handshakes: Semaphore,
-    pub(super) memory: Memory,
     pub(super) counts: Counts,
 }
 
@@ -42,14 +40,10 @@ pub(super) struct Counts {
     pub(super) plain: AtomicU64,
     /// Rejected connections: failed handshakes, and plain text if TLS is required.
     pub(super) refused: AtomicU64,
-    /// Connections to workers that fell back to plain text.
-    pub(super) fallbacks: AtomicU64,
     /// Changes of the files that were applied.
     pub(super) reloads: AtomicU64,
     /// Why the current files are invalid, if they are.
     pub(super) stale: Mutex<Option<String>>,
-    /// When they become valid, if that is all.
-    pub(super) awaited: Mutex<Option<SystemTime>>,
 }
 
 /// The state of TLS.
@@ -78,7 +72,6 @@ impl Tls {
             identity: RwLock::new(Arc::new(identity)),
             print: files.print(),
             handshakes,
-            memory: Memory::default(),
             counts: Counts::default(),
         }))))
     }
@@ -106,7 +99,8 @@ impl Tls {
         let config = charter.config.clone();
         let print = |read: &Result<Files, String>| read.as_ref().map(Files::print).map_err(Clone::clone);
         let look = |read, changed| {
-            if changed || charter.is_due() {
+            // A refused certificate may have become valid by now.
+            if changed || charter.counts.stale.lock().is_some() {
                 charter.changed(read);
             }
         };
@@ -153,14 +147,12 @@ impl Tls {
         ];
         let help = "Accepted connections by protocol, and rejected ones";
         family("counter", "connections_total", help, &spoken);
-        let help = "Connections to workers that fell back to plain text, with tls.mode prefer";
-        family("counter", "fallbacks_total", help, &[("", count(&counts.fallbacks))]);
         page
     }
 
-    /// The TLS part of a listener for this protocol.
-    pub(crate) fn welcome(&self, spoken: Spoken) -> Welcome {
-        Welcome::new(self.0.clone().filter(|charter| charter.config.mode > Mode::Off), spoken)
+    /// The TLS part of a listener.
+    pub(crate) fn welcome(&self) -> Welcome {
+        Welcome(self.0.clone().filter(|charter| charter.config.mode > Mode::Off))
     }
 }
 
@@ -169,18 +161,14 @@ impl Charter {
         self.identity.read().clone()
     }
 
-    /// Whether refused files have become valid by now.
-    fn is_due(&self) -> bool {
-        self.counts.awaited.lock().is_some_and(|start| start <= SystemTime::now())
-    }
-
     fn changed(&self, read: Result<Files, String>) {
-        *self.counts.awaited.lock() = None;
-        let taken = read.and_then(|files| self.take(&files));
-        *self.counts.stale.lock() = taken.as_ref().err().cloned();
-        match taken {
-            Ok(()) => tracing::info!("TLS: new connections use the changed files"),
-            Err(reason) => {
+        let refused = read.and_then(|files| self.take(&files)).err();
+        let before = std::mem::replace(&mut *self.counts.stale.lock(), refused.clone());
+        match refused {
+            None => tracing::info!("TLS: new connections use the changed files"),
+            // It was said already.
+            refused if refused == before => {}
+            Some(reason) => {
                 tracing::warn!(code = %StableCode::TlsFiles, %reason, "cannot use the files of [tls]: the previous ones stay in use")
             }
         }
@@ -192,9 +180,7 @@ impl Charter {
         if identity.is_expired() && !self.identity().is_expired() {
             return Err("tls.certificate: the certificate has expired: issue a new one".into());
         }
-        let before = self.identity();
-        if let (Some(early), None) = (identity.early(), before.awaited()) {
-            *self.counts.awaited.lock() = identity.awaited();
+        if let (Some(early), None) = (identity.early(), self.identity().early()) {
             return Err(format!("tls.certificate: {early}: issue one that is valid now, or wait"));
         }
         warn(&self.config, &identity);

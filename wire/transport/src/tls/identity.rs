@@ -18,19 +18,20 @@ const HTTP2: &[u8] = b"h2";
 
 /// Everything that handshakes need, from files of the same read.
 pub(super) struct Identity {
-    pub(super) servers: Option<Each<ServerConfig>>,
-    pub(super) clients: Option<Each<ClientConfig>>,
+    pub(super) servers: Option<Arc<ServerConfig>>,
+    pub(super) clients: Option<Clients>,
     pub(super) not_before: Option<SystemTime>,
     pub(super) not_after: Option<SystemTime>,
 }
 
-pub(super) struct Each<T> {
-    http1: Arc<T>,
-    http2: Arc<T>,
+/// The configuration for each protocol inside of TLS.
+pub(super) struct Clients {
+    http1: Arc<ClientConfig>,
+    http2: Arc<ClientConfig>,
 }
 
-impl<T> Each<T> {
-    pub(super) fn get(&self, spoken: Spoken) -> Arc<T> {
+impl Clients {
+    pub(super) fn get(&self, spoken: Spoken) -> Arc<ClientConfig> {
         match spoken {
             Spoken::Http1 => self.http1.clone(),
             Spoken::Http2 => self.http2.clone(),
@@ -58,14 +59,10 @@ impl Identity {
         self.not_after.is_some_and(|end| end < SystemTime::now())
     }
 
-    /// The beginning of its validity, if that is to come.
-    pub(super) fn awaited(&self) -> Option<SystemTime> {
-        self.not_before.filter(|start| *start > SystemTime::now())
-    }
-
     /// Says when it becomes valid, if it is not valid yet.
     pub(super) fn early(&self) -> Option<String> {
-        let seconds = self.awaited()?.duration_since(UNIX_EPOCH).ok()?.as_secs();
+        let start = self.not_before.filter(|start| *start > SystemTime::now())?;
+        let seconds = start.duration_since(UNIX_EPOCH).ok()?.as_secs();
         let start = ASN1Time::from_timestamp(i64::try_from(seconds).ok()?).ok()?;
         Some(format!("the certificate is not valid yet: it is valid from {start}"))
     }
@@ -88,7 +85,7 @@ fn servers(
     config: &Config,
     certified: &Certified,
     authorities: Option<RootCertStore>,
-) -> Result<Each<ServerConfig>, String> {
+) -> Result<Arc<ServerConfig>, String> {
     let provider = provider();
     let algorithms = provider.signature_verification_algorithms;
     let builder = versions(ServerConfig::builder_with_provider(provider.clone()))?;
@@ -105,20 +102,14 @@ fn servers(
         }
     };
     let made = builder.with_single_cert(certified.chain.clone(), certified.key.clone_key());
-    let mut http1 = made.map_err(|error| unusable(certified, &error))?;
-    http1.session_storage = Arc::new(NoServerSessionStorage {});
-    http1.send_tls13_tickets = 0;
-    http1.alpn_protocols = vec![HTTP1.to_vec()];
-    let mut both = http1.clone();
+    let mut both = made.map_err(|error| unusable(certified, &error))?;
+    both.session_storage = Arc::new(NoServerSessionStorage {});
+    both.send_tls13_tickets = 0;
     both.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
-    Ok(Each { http1: Arc::new(http1), http2: Arc::new(both) })
+    Ok(Arc::new(both))
 }
 
-fn clients(
-    config: &Config,
-    certified: Option<&Certified>,
-    roots: RootCertStore,
-) -> Result<Each<ClientConfig>, String> {
+fn clients(config: &Config, certified: Option<&Certified>, roots: RootCertStore) -> Result<Clients, String> {
     let (provider, roots) = (provider(), Arc::new(roots));
     let builder = versions(ClientConfig::builder_with_provider(provider.clone()))?;
     let builder = if config.worker_names.is_empty() {
@@ -139,7 +130,7 @@ fn clients(
     http1.alpn_protocols = vec![HTTP1.to_vec()];
     let mut http2 = http1.clone();
     http2.alpn_protocols = vec![HTTP2.to_vec()];
-    Ok(Each { http1: Arc::new(http1), http2: Arc::new(http2) })
+    Ok(Clients { http1: Arc::new(http1), http2: Arc::new(http2) })
 }
 
 fn versions<S: rustls::ConfigSide>(
@@ -158,21 +149,5 @@ fn unusable(certified: &Certified, error: &Error) -> String {
         }
         Error::InvalidCertificate(_) => format!("tls.certificate: {certificate}: {error}"),
         _ => format!("tls.key: {key} cannot be used: {error}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn not_after_is_read_from_the_certificate() {
-        for (year, month, day, seconds) in [(2024, 2, 29, 1_709_164_800), (2100, 3, 1, 4_107_542_400)] {
-            let mut params = rcgen::CertificateParams::new(["a".to_owned()]).unwrap();
-            params.not_after = rcgen::date_time_ymd(year, month, day);
-            let certificate = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
-            let end = UNIX_EPOCH + Duration::from_secs(seconds);
-            assert_eq!(validity(certificate.der())[1], Some(end), "{year}");
-        }
     }
 }

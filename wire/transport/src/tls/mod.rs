@@ -34,8 +34,7 @@ mod welcome;
 
 pub use config::{Config, Mode};
 pub use handle::{Standing, Tls};
-pub use outgoing::Outgoing;
+pub use outgoing::{Outgoing, Spoken};
 pub(crate) use stream::Session;
 pub use stream::Stream;
-pub use welcome::Spoken;
 pub(crate) use welcome::Welcome;

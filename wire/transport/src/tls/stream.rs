@@ -1,31 +1,31 @@
 //! TLS on a TCP connection, as a byte stream and, for frames, as a [`Session`]: one task reads while others write, on any
 //! threads, without blocking.
 //!
-//! Frames write through a shared reference without blocking, and must learn when the socket is full. So the TLS state
-//! is next to the socket, under a lock that is never held across an await. Encrypted bytes that the socket did not
-//! accept stay in the state; the next writer sends them first, and bytes count as written only when they are out.
+//! Frames write through a shared reference without blocking, and must learn when the socket is full. So the stream is under a
+//! lock that is never held across an await. Encrypted bytes that the socket did not accept stay in the stream; the next writer
+//! sends them first, and bytes count as written only when they are out.
 
-use std::io::{self, BufRead, IoSlice, Read, Write};
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::BytesMut;
 use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, Connection, ServerConfig};
+use rustls::{ClientConfig, ServerConfig};
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
 use super::advice;
-use super::outgoing::Lasting;
 
 /// A connection after its TLS handshake. Errors carry advice.
 #[derive(Debug)]
-pub struct Stream(TlsStream<TcpStream>, Option<Lasting>);
+pub struct Stream(TlsStream<TcpStream>);
 
 impl Stream {
     /// Performs the handshake with a caller. After a rejection the caller may not have read the alert yet.
@@ -34,7 +34,7 @@ impl Stream {
         stream: TcpStream,
     ) -> Result<Self, (io::Error, TcpStream)> {
         match TlsAcceptor::from(config).accept(stream).into_fallible().await {
-            Ok(stream) => Ok(Self(stream.into(), None)),
+            Ok(stream) => Ok(Self(stream.into())),
             Err((error, stream)) => Err((advice::advised(error), stream)),
         }
     }
@@ -45,17 +45,11 @@ impl Stream {
         name: ServerName<'static>,
         stream: TcpStream,
     ) -> io::Result<Self> {
-        TlsConnector::from(config).connect(name, stream).await.map(|stream| Self(stream.into(), None))
+        TlsConnector::from(config).connect(name, stream).await.map(|stream| Self(stream.into()))
     }
 
     pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.0.get_ref().0.peer_addr()
-    }
-
-    /// Keeps the server remembered while this connection lasts.
-    pub(super) fn remembered(mut self, lasting: Lasting) -> Self {
-        self.1 = Some(lasting);
-        self
     }
 }
 
@@ -95,127 +89,58 @@ impl AsyncWrite for Stream {
     }
 }
 
+/// A stream whose halves work through a shared reference.
 #[derive(Debug)]
-pub(crate) struct Session {
-    socket: TcpStream,
-    connection: Mutex<Connection>,
-    _lasting: Option<Lasting>,
-}
-
-struct AtOnce<'a>(&'a TcpStream);
+pub(crate) struct Session(Mutex<Stream>);
 
 impl From<Stream> for Session {
     fn from(stream: Stream) -> Self {
-        let Stream(stream, lasting) = stream;
-        let (socket, connection) = match stream {
-            TlsStream::Client(stream) => {
-                let (socket, connection) = stream.into_inner();
-                (socket, Connection::from(connection))
-            }
-            TlsStream::Server(stream) => {
-                let (socket, connection) = stream.into_inner();
-                (socket, connection.into())
-            }
-        };
-        Self { socket, connection: Mutex::new(connection), _lasting: lasting }
+        Self(Mutex::new(stream))
     }
 }
 
 impl Session {
     /// Reads available bytes into the free capacity of the buffer; 0 if the peer closed.
     pub(crate) async fn read(&self, buffer: &mut BytesMut) -> io::Result<usize> {
-        loop {
-            if let Some(read) = self.read_now(buffer)? {
-                return Ok(read);
-            }
-            self.socket.readable().await?;
-        }
-    }
-
-    fn read_now(&self, buffer: &mut BytesMut) -> io::Result<Option<usize>> {
-        let mut connection = self.connection.lock();
-        loop {
-            let mut reader = connection.reader();
-            match reader.fill_buf() {
-                Ok(plain) => {
-                    let read = plain.len().min(buffer.capacity() - buffer.len());
-                    buffer.extend_from_slice(&plain[..read]);
-                    reader.consume(read);
-                    return Ok(Some(read));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
-            match connection.read_tls(&mut AtOnce(&self.socket)) {
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(error) => return Err(error),
-            }
-            if let Err(error) = connection.process_new_packets() {
-                // The peer receives the reason, if possible.
-                let _ = send(&mut connection, &self.socket);
-                return Err(advice::broken(&error));
-            }
-        }
+        poll_fn(|cx| {
+            let Stream(stream) = &mut *self.0.lock();
+            let plain = ready!(Pin::new(&mut *stream).poll_fill_buf(cx)).map_err(advice::advised)?;
+            let read = plain.len().min(buffer.capacity() - buffer.len());
+            buffer.extend_from_slice(&plain[..read]);
+            Pin::new(stream).consume(read);
+            Poll::Ready(Ok(read))
+        })
+        .await
     }
 
     /// Writes without blocking. Accepted bytes may not be sent yet: see [`try_flush`](Self::try_flush).
     pub(crate) fn try_write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        let mut connection = self.connection.lock();
-        send(&mut connection, &self.socket)?;
-        let taken = connection.writer().write_vectored(slices)?;
-        match send(&mut connection, &self.socket) {
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
-            _ => Ok(taken),
-        }
+        self.now(|stream, cx| stream.poll_write_vectored(cx, slices))
     }
 
     pub(crate) fn try_flush(&self) -> io::Result<()> {
-        send(&mut self.connection.lock(), &self.socket)
+        self.now(AsyncWrite::poll_flush)
     }
 
+    /// Waits until all accepted bytes are sent. Nobody may write meanwhile: this task would not be woken.
     pub(crate) async fn writable(&self) -> io::Result<()> {
-        self.socket.writable().await
+        poll_fn(|cx| Pin::new(&mut *self.0.lock()).poll_flush(cx)).await
     }
 
     /// Sends close_notify, and closes both directions now.
     pub(crate) fn shutdown(&self) {
-        let mut connection = self.connection.lock();
-        connection.send_close_notify();
         // If the socket is full, the peer sees the end of the connection instead.
-        let _ = send(&mut connection, &self.socket);
-        let _ = SockRef::from(&self.socket).shutdown(std::net::Shutdown::Both);
+        let _ = self.now(AsyncWrite::poll_shutdown);
+        let _ = SockRef::from(self.0.lock().0.get_ref().0).shutdown(std::net::Shutdown::Both);
     }
-}
 
-fn send(connection: &mut Connection, socket: &TcpStream) -> io::Result<()> {
-    while connection.wants_write() {
-        match connection.write_tls(&mut AtOnce(socket)) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+    fn now<T>(
+        &self,
+        act: impl FnOnce(Pin<&mut Stream>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> io::Result<T> {
+        match act(Pin::new(&mut *self.0.lock()), &mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(outcome) => outcome,
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
         }
-    }
-    Ok(())
-}
-
-impl Read for AtOnce<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.try_read(buffer)
-    }
-}
-
-impl Write for AtOnce<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.try_write(bytes)
-    }
-
-    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.0.try_write_vectored(slices)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

@@ -3,11 +3,9 @@
 use std::num::NonZeroU32;
 
 use parking_lot::Mutex;
-use parm_protocol::ServerMetadata;
 
 use super::*;
 use crate::keys::{Digest, Entry, Keys, Role};
-use crate::scripted::any_model;
 use crate::testing::clients;
 
 /// A service that records orders. Its one model has a name that a path must escape.
@@ -29,10 +27,6 @@ impl Keeper {
 }
 
 impl InferenceService for Keeper {
-    any_model!();
-    fn server_metadata(&self) -> ServerMetadata {
-        ServerMetadata { extensions: vec![EXTENSION.into()], ..ServerMetadata::default() }
-    }
     async fn load_model(&self, name: &str) -> Result<(), Error> {
         self.order("load", name)
     }
@@ -44,48 +38,16 @@ impl InferenceService for Keeper {
     }
 }
 
-/// Keys of a client that may change models, and of one that may not.
-fn keys() -> Keys {
-    let key = |key: &str, role| Entry::new(format!("{key}-er"), role, Digest::of(key.as_bytes()));
-    Keys::of(&[key("hush", Role::Control), key("aloud", Role::Infer)])
-}
-
 #[tokio::test]
 async fn models_are_loaded_and_unloaded_over_every_transport() {
     let keeper = Arc::<Keeper>::default();
-    for (transport, client) in clients(keys(), keeper.clone(), "hush").await {
+    for (transport, client) in clients(Keys::none(), keeper.clone(), "none").await {
         assert_eq!(client.load_model(MODEL).await, Ok(()), "{transport}");
         assert_eq!(client.unload_model(MODEL).await, Ok(()), "{transport}");
         let told = std::mem::take(&mut *keeper.orders.lock());
         assert_eq!(told, ["load a b/c", "unload a b/c"], "{transport}");
         let error = client.load_model("x").await.unwrap_err();
         assert!(error.code() == Code::NotFound && error.to_string().contains("'x'"), "{transport}: {error}");
-    }
-}
-
-#[tokio::test]
-async fn inference_key_changes_no_model_over_any_transport() {
-    let keeper = Arc::<Keeper>::default();
-    for (transport, client) in clients(keys(), keeper.clone(), "aloud").await {
-        for outcome in [client.load_model(MODEL).await, client.unload_model(MODEL).await] {
-            let code = outcome.map_err(|error| error.code());
-            assert_eq!(code, Err(Code::PermissionDenied), "{transport}");
-        }
-    }
-    assert_eq!(*keeper.orders.lock(), [""; 0]);
-}
-
-#[tokio::test]
-async fn urgency_reaches_the_server() {
-    let service = Scripted(|request: InferRequest, _| async { Ok(echo(request)) });
-    for (transport, client) in clients(Keys::none(), Arc::new(service), "none").await {
-        for priority in [1u64, 255] {
-            let mut urgent = request("q", 8);
-            urgent.parameters.insert("priority".into(), priority.into());
-            let answer = client.infer(urgent, CallContext::default()).await.unwrap();
-            let came = answer.parameters.get("priority").and_then(|priority| priority.as_u64());
-            assert_eq!(came, Some(priority), "{transport}");
-        }
     }
 }
 

@@ -1,15 +1,12 @@
-//! A client and a server agree on grants, and older ones do without.
+//! A client and a server agree on grants.
 
 use std::sync::OnceLock;
 
 use parm_grants::{Ask, Class, Order, Told};
 use parm_protocol::fleet::{Frontend, Giver, Mailbox, News, Watcher};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::scripted::any_model;
 
 const ASK: Order = Order::Ask(Ask { class: Class::First, waited: Duration::from_millis(3), jobs: 1 });
 
@@ -33,7 +30,6 @@ impl Giver for Sharing {
 struct Service(Arc<Sharing>);
 
 impl InferenceService for Service {
-    any_model!(orders);
     fn giver(&self) -> Option<Arc<dyn Giver>> {
         Some(self.0.clone())
     }
@@ -71,31 +67,4 @@ async fn client_can_answer_what_the_server_says_at_once() {
         client.infer(request("", 8), CallContext::default()).await.unwrap();
         assert_eq!([hears.recv().await, hears.recv().await], [Some(None), Some(Some(ASK))]);
     }
-}
-
-#[tokio::test]
-async fn client_of_an_earlier_version_joins_no_giver() {
-    let (endpoint, mut hears) = served().await;
-    let mut socket = TcpStream::connect(endpoint.to_string().trim_start_matches("http://")).await.unwrap();
-    let upgrade = "connection: upgrade\r\nupgrade: parm-frames/1\r\nparm-frames-tokens: 1";
-    socket
-        .write_all(format!("GET {PATH} HTTP/1.1\r\nhost: a\r\n{upgrade}\r\n\r\n").as_bytes())
-        .await
-        .unwrap();
-    let mut answer = Vec::new();
-    while !answer.ends_with(b"\r\n\r\n") {
-        answer.push(socket.read_u8().await.unwrap());
-    }
-    let answer = String::from_utf8(answer).unwrap().to_lowercase();
-    assert!(answer.starts_with("http/1.1 101"), "{answer}");
-    for unknown in ["parm-frames-grants", "parm-frames-tokens", "parm-frames-slots"] {
-        assert!(!answer.contains(unknown), "{answer}");
-    }
-    // It was served: the end of its connection would be the only other reason to hear nothing.
-    let ping = [&[0, 0, 0, 0, 5], &b"prm"[..], &[0; 8]].concat();
-    socket.write_all(&ping).await.unwrap();
-    let mut pong = [0; 16];
-    socket.read_exact(&mut pong).await.unwrap();
-    assert_eq!(pong[4], 6);
-    assert!(hears.try_recv().is_err(), "no frontend has joined");
 }

@@ -16,8 +16,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper_util::rt::TokioIo;
 use parm_protocol::client::CallContext;
 use parm_protocol::{Code, Context, InferRequest, InferResponse, InferenceService, Transport};
-use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::Notify;
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
@@ -32,8 +31,6 @@ use crate::testing::request;
 struct Server<S> {
     offer: Offer<S>,
     offers_frames: AtomicBool,
-    /// Status of the response to a client that requests frames nevertheless.
-    refusal: u16,
     asked: AtomicUsize,
     described: u16,
     extensions: Vec<&'static str>,
@@ -51,7 +48,6 @@ impl<S: InferenceService> Server<S> {
         Self {
             offer,
             offers_frames: AtomicBool::new(true),
-            refusal: 404,
             asked: AtomicUsize::new(0),
             described: 200,
             extensions: Vec::new(),
@@ -77,8 +73,9 @@ impl<S: InferenceService> Server<S> {
                     .answer(&mut request, Caller::default(), None, ())
                     .map(|()| Full::default());
             }
-            PATH => return Response::builder().status(self.refusal).body(Full::default()).unwrap(),
-            "/v2/health/ready" => return Response::builder().status(404).body(Full::default()).unwrap(),
+            PATH | "/v2/health/ready" => {
+                return Response::builder().status(404).body(Full::default()).unwrap();
+            }
             _ => {
                 let kind = request.headers().get("content-type").and_then(|kind| kind.to_str().ok());
                 self.sent.lock().extend(kind.map(str::to_owned));
@@ -142,24 +139,6 @@ async fn frames_are_used_where_they_are_offered() {
 }
 
 #[tokio::test]
-async fn frames_are_used_over_unix_sockets_too() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("worker.sock");
-    let listener = UnixListener::bind(&path).unwrap();
-    let server = Arc::new(naming(&CancellationToken::new()));
-    tokio::spawn(async move {
-        loop {
-            tokio::spawn(Arc::clone(&server).serve(listener.accept().await.unwrap().0.into()));
-        }
-    });
-    for scheme in ["unix", "frames+unix"] {
-        let endpoint = format!("{scheme}:{}", path.display()).parse().unwrap();
-        let client = connect(&endpoint, &Config::default()).unwrap();
-        assert_eq!(ask(&*client, "").await.unwrap(), "Frames");
-    }
-}
-
-#[tokio::test]
 async fn http_is_used_if_frames_are_not_offered_or_not_preferred() {
     let server = Arc::new(naming(&CancellationToken::new()));
     let endpoint = over_tcp(&server).await;
@@ -179,45 +158,6 @@ async fn a_crowd_of_first_requests_opens_one_connection() {
     futures::future::join_all(crowd).await;
     assert_eq!(server.asked.load(Ordering::SeqCst), 1);
     assert_eq!(server.offer.connections().len(), 1);
-}
-
-#[tokio::test]
-async fn no_request_is_lost_when_a_server_drains() {
-    let (gate, entered) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let service = {
-        let (gate, entered) = (Arc::clone(&gate), Arc::clone(&entered));
-        Scripted(move |request: InferRequest, _| {
-            let (gate, entered) = (Arc::clone(&gate), Arc::clone(&entered));
-            async move {
-                if request.id == "long" {
-                    entered.notify_one();
-                    gate.notified().await;
-                }
-                Ok(echo(request))
-            }
-        })
-    };
-    let drain = CancellationToken::new();
-    let (server, client) = meet(Server::new(service, drain.clone())).await;
-    let long = {
-        let client = Arc::clone(&client);
-        tokio::spawn(async move { ask(&*client, "long").await })
-    };
-    entered.notified().await;
-    drain.cancel();
-    // Drained connections take no new requests; a new one is opened, and drained immediately, until there is none.
-    let connections = server.offer.connections().clone();
-    connections.close();
-    gate.notify_one();
-    assert_eq!(long.await.unwrap().unwrap(), "m");
-    connections.wait().await;
-}
-
-#[tokio::test]
-async fn client_falls_back_to_http_when_frames_are_gone() {
-    let drain = CancellationToken::new();
-    let (server, client) = meet(naming(&drain)).await;
-    take_frames_away(&server, &drain, &*client).await;
 }
 
 /// Ends the frames of a server, and waits until its client uses HTTP.
@@ -246,16 +186,6 @@ async fn server_is_described_anew_when_its_frames_are_gone() {
         assert_eq!(ask(&*client, "").await.unwrap(), "by http");
         assert_eq!(*server.sent.lock(), [kind; 2]);
     }
-}
-
-#[tokio::test]
-async fn rejected_credential_is_reported() {
-    let server = naming(&CancellationToken::new());
-    let server = Arc::new(Server { refusal: 401, offers_frames: false.into(), ..server });
-    let endpoint = over_tcp(&server).await;
-    let endpoint = Endpoint { scheme: Scheme::Frames, ..endpoint };
-    let error = ask(&*connect(&endpoint, &Config::default()).unwrap(), "").await.unwrap_err();
-    assert_eq!(error.code(), Code::Unauthenticated);
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,6 @@
 mod values;
 
 use bytes::Bytes;
-use parm_protocol::{Parameter, Parameters};
 use proptest::prelude::*;
 
 use self::values::{request, response};
@@ -62,15 +61,6 @@ fn every_class_of_error_keeps_its_class_and_words() {
 }
 
 #[test]
-fn body_over_the_limit_is_rejected_by_its_sender() {
-    let tensor = Tensor::from_f32([1000].as_slice(), &[0.5; 1000]).unwrap();
-    let inputs = vec![NamedTensor::new("x", tensor)];
-    let request = InferRequest { model: ModelRef::latest("m"), inputs, ..InferRequest::default() };
-    let refused = encode_request(1, &request, &Envelope::default(), 4000).unwrap_err();
-    assert_eq!(refused, Error::BodyTooLarge { limit: 4000 });
-}
-
-#[test]
 fn an_error_too_long_for_a_frame_is_cut() {
     let error = Error::Internal { message: "é".repeat(500) };
     let (_, body) = received(&encode_failure(1, &error, 256).unwrap());
@@ -103,47 +93,6 @@ fn floats_of_a_large_tensor_are_read_in_place() {
     assert!(body.as_ptr_range().contains(&data.as_ptr()), "copied");
     assert_eq!(data.as_ptr() as usize % 8, body.as_ptr() as usize % 8);
     assert_eq!(decoded.outputs[0].tensor.as_f32().unwrap(), values);
-}
-
-#[test]
-fn parts_beyond_the_bounds_are_refused() {
-    use parm_protocol::bounds::{MOST_DIMENSIONS, MOST_PARAMETERS, MOST_TENSORS, MOST_TEXT_BYTES};
-    let small = || InferRequest { model: ModelRef::latest("m"), ..InferRequest::default() };
-    let scalar = |shape: Shape| Tensor::new(DataType::Uint8, shape, Bytes::from_static(&[1])).unwrap();
-    let input = || NamedTensor::new("", scalar(Shape::new()));
-    let output = || RequestedOutput { name: String::new(), parameters: Parameters::new() };
-    let parameters = |count: usize| -> Parameters {
-        (0..count).map(|number| (number.to_string(), Parameter::Bool(true))).collect()
-    };
-    let read = |request: &InferRequest| {
-        let frame = encode_request(1, request, &Envelope::default(), 4 << 20).unwrap();
-        decode_request(&received(&frame).1).map(|(request, _)| request)
-    };
-    let most = InferRequest {
-        id: "i".repeat(MOST_TEXT_BYTES / 2),
-        parameters: parameters(MOST_PARAMETERS),
-        inputs: vec![NamedTensor::new("", scalar(Shape::from_elem(1, MOST_DIMENSIONS))); MOST_TENSORS],
-        outputs: vec![output(); MOST_TENSORS],
-        ..small()
-    };
-    assert_eq!(read(&most), Ok(most));
-    let half = NamedTensor { parameters: parameters(MOST_PARAMETERS / 2), ..input() };
-    for (request, words) in [
-        (InferRequest { outputs: vec![output(); MOST_TENSORS + 1], ..small() }, "4096 outputs"),
-        (InferRequest { inputs: vec![input(); MOST_TENSORS + 1], ..small() }, "4096 tensors"),
-        (InferRequest { inputs: vec![half; 3], ..small() }, "1024 parameters"),
-        (InferRequest { id: "i".repeat(MOST_TEXT_BYTES + 1), ..small() }, "bytes of names"),
-        (
-            InferRequest {
-                inputs: vec![NamedTensor::new("", scalar(Shape::from_elem(1, MOST_DIMENSIONS + 1)))],
-                ..small()
-            },
-            "64 dimensions",
-        ),
-    ] {
-        let error = read(&request).unwrap_err().to_string();
-        assert!(error.contains(words), "{error} lacks {words}");
-    }
 }
 
 #[test]

@@ -8,7 +8,6 @@ use parm_protocol::fleet::{Frontend, Giver, Mailbox, News, SHARE, Watcher};
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::scripted::any_model;
 
 /// A message that the server's service received.
 #[derive(Debug, PartialEq)]
@@ -54,7 +53,6 @@ impl Giver for Giving {
 struct Service(Arc<Giving>);
 
 impl InferenceService for Service {
-    any_model!(orders);
     fn giver(&self) -> Option<Arc<dyn Giver>> {
         Some(self.0.clone())
     }
@@ -182,19 +180,11 @@ async fn ask_is_received_when_the_byte_budget_is_spent() {
 }
 
 #[tokio::test]
-async fn request_is_charged_to_its_share_if_the_server_has_shares() {
-    for knows in [true, false] {
-        let (heard, mut hears) = mpsc::channel(64);
-        let service = Service(Arc::new(Giving { heard, mailbox: OnceLock::new() }));
-        let config = Config::default();
-        let negotiated = Negotiated { shares: knows, ..Negotiated::of(&config) };
-        let (near, _server) = served(service, config.clone());
-        let connection = Connection::new("pair".into(), near.into(), b"", negotiated, &config, None);
-        let context = CallContext { share: Some("gold".into()), ..CallContext::default() };
-        connection.infer(&request("", 8), &context).await.unwrap();
-        let charged = if knows { Heard::Charged("gold".into()) } else { Heard::Came(None) };
-        assert_eq!(hears.recv().await, Some(charged));
-    }
+async fn request_is_charged_to_its_share() {
+    let Ends { connection, mut hears, .. } = ends(unlimited(), pair(), false, false);
+    let context = CallContext { share: Some("gold".into()), ..CallContext::default() };
+    connection.infer(&request("", 8), &context).await.unwrap();
+    assert_eq!(hears.recv().await, Some(Heard::Charged("gold".into())));
 }
 
 #[tokio::test]

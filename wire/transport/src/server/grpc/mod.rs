@@ -7,24 +7,21 @@ mod reflection;
 #[cfg(test)]
 mod tests;
 
-use std::convert::Infallible;
 use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use futures::{Stream, StreamExt, stream};
 use http::header::{CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue, Method as HttpMethod, Request, Response};
-use http_body_util::{BodyExt, Full, StreamBody};
-use hyper::body::{Frame, Incoming};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use parm_protocol::bounds::Room;
 use parm_protocol::grpc::convert::{self, model_ref};
 use parm_protocol::grpc::{SERVICE, decode_bounded, inference as proto};
-use parm_protocol::{Context, Error, InferenceService, Transport};
+use parm_protocol::{Code, Context, Error, InferenceService, Transport};
 use prost::Message;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
@@ -32,13 +29,12 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 pub(super) use self::reflection::Reflection;
 use super::auth::Reach;
 use super::body::{self, Held};
-use super::requests::App;
 use super::shared::Shared;
 use super::{rest, status};
 use crate::budget::Share;
 use crate::grpc;
 use crate::keys::{self, Access, Route};
-use crate::listening::{Activity, Connection, Lent, Watch};
+use crate::listening::Lent;
 use crate::routes::Endpoint;
 
 /// Time after the deadline at which a call is cut off if the service has not reported the timeout by then. The service enforces
@@ -51,30 +47,14 @@ const LONGEST_QUESTION: usize = 1 << 20;
 /// Characters of an unknown path in the error: enough to recognise a typing error.
 const SHOWN: usize = 120;
 
-/// Interval at which readiness is polled for watches. The end of serving, which is urgent, is reported at once.
-const PERIOD: Duration = Duration::from_secs(1);
-
-/// Watches on one connection: a proxy needs one for each of its own clients, a client needs one. A watch needs no key, lasts for
-/// as long as its client likes and takes about 7 KB.
-const WATCHES: usize = 16;
-
-/// Watches of the server that are not the first of their connection, about 7 MB. The first always has a place: clients that
-/// check health open one for each connection, and treat a server that rejects it as unhealthy.
-pub(super) const FURTHER: usize = 1024;
-
-/// Time after which a rejected watch may retry. Watches last, so a place is rarely free at once.
-const RETRY: Duration = Duration::from_secs(30);
-
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
 /// Answers a call.
 pub(super) async fn answer<S: InferenceService>(
-    app: &App<S>,
+    shared: &Arc<Shared<S>>,
     request: Request<Lent<Incoming>>,
-    connection: &Connection,
     reach: Reach,
 ) -> Response<Body> {
-    let shared = &app.shared;
     let refused = |error| refuse(shared, error);
     // The caller is checked first: a client without a key cannot probe for methods.
     let route = keys::find(keys::GRPC, &HttpMethod::POST, request.uri().path());
@@ -93,9 +73,8 @@ pub(super) async fn answer<S: InferenceService>(
     }
     match route.endpoint {
         Endpoint::Reflection | Endpoint::ReflectionAlpha => {
-            return app.reflection.answer(shared, route.endpoint, request).await;
+            return shared.reflection.answer(shared, route.endpoint, request).await;
         }
-        Endpoint::Watch => return watch(shared, request, &connection.activity).await,
         _ => {}
     }
     let arrived = Instant::now();
@@ -215,12 +194,17 @@ async fn respond<S: InferenceService>(
         }
         Endpoint::Check => {
             let asked = read!(HealthCheckRequest);
-            match serving(shared, is_ours(&asked.service)) {
-                ServingStatus::ServiceUnknown => Err(Error::UnknownService { service: asked.service }),
-                status => Ok(unary(&HealthCheckResponse { status: status.into() })),
-            }
+            let status = match &*asked.service {
+                "" | SERVICE if service.is_ready() => ServingStatus::Serving,
+                "" | SERVICE => ServingStatus::NotServing,
+                unknown => {
+                    let message = format!("unknown service '{unknown}': ask for '' or '{SERVICE}'");
+                    return Err(Error::Remote { code: Code::NotFound, message });
+                }
+            };
+            Ok(unary(&HealthCheckResponse { status: status.into() }))
         }
-        // Rows of other tables.
+        // Rows of other tables, and watching health: clients then call as if the server was well.
         _ => Err(Error::Unimplemented { what: route.path.to_owned() }),
     })
 }
@@ -255,83 +239,4 @@ fn ok(body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, GRPC);
     response
-}
-
-/// Answers `grpc.health.v1.Health/Watch`.
-async fn watch<S: InferenceService>(
-    shared: &Arc<Shared<S>>,
-    request: Request<Lent<Incoming>>,
-    activity: &Activity,
-) -> Response<Body> {
-    let permit = match place(activity.watching(), &shared.watches) {
-        Ok(permit) => permit,
-        Err(error) => return refuse(shared, error),
-    };
-    let (head, body) = request.into_parts();
-    let read = body::read_message(&head.headers, body, shared, LONGEST_QUESTION).await;
-    let asked = read.and_then(|held| HealthCheckRequest::decode(held.bytes).map_err(malformed));
-    let ours = match asked {
-        Ok(asked) => is_ours(&asked.service),
-        Err(error) => return refuse(shared, error),
-    };
-    let messages = changes(shared.clone(), ours, permit)
-        .map(|now| Frame::data(grpc::frame(&HealthCheckResponse { status: now.into() })));
-    let frames = messages.chain(stream::once(ready(Frame::trailers(well()))));
-    let mut response = ok(Body::new(StreamBody::new(frames.map(Ok::<_, Infallible>))));
-    response.extensions_mut().insert(Watch);
-    response
-}
-
-/// A place for a watch next to others of its connection; the first needs none.
-fn place(watching: usize, places: &Arc<Semaphore>) -> Result<Option<OwnedSemaphorePermit>, Error> {
-    let full = |why: String| Error::TooManyRequests {
-        message: format!("cannot watch health: {why}"),
-        retry_after: RETRY,
-    };
-    match watching {
-        0 => Ok(None),
-        WATCHES.. => {
-            Err(full(format!("{WATCHES} watches are open on this connection: share one watch among clients")))
-        }
-        _ => places.clone().try_acquire_owned().map(Some).map_err(|_| {
-            full(format!(
-                "{FURTHER} watches are open that are not the first of a connection: use one a connection"
-            ))
-        }),
-    }
-}
-
-/// The status now, and then every change, until the server drains. As the protocol requires, an unknown service is not
-/// an error for watches. The service's name is not kept: a watch lasts, needs no key, and a name may be long.
-fn changes<S: InferenceService>(
-    shared: Arc<Shared<S>>,
-    ours: bool,
-    permit: Option<OwnedSemaphorePermit>,
-) -> impl Stream<Item = ServingStatus> + Send + 'static {
-    stream::unfold((shared, permit, None), move |(shared, permit, told)| async move {
-        let drain = shared.drain.begun.clone();
-        let mut now = serving(&shared, ours);
-        while told == Some(now) {
-            let drains = drain.run_until_cancelled(tokio::time::sleep(PERIOD)).await.is_none();
-            now = serving(&shared, ours);
-            // Drained connections close when nothing is in progress on them, and a watch would never end.
-            if drains && told == Some(now) {
-                return None;
-            }
-        }
-        Some((now, (shared, permit, Some(now))))
-    })
-}
-
-/// Whether a name is the server's or its service's.
-fn is_ours(service: &str) -> bool {
-    matches!(service, "" | SERVICE)
-}
-
-fn serving<S: InferenceService>(shared: &Shared<S>, ours: bool) -> ServingStatus {
-    match ours {
-        true if shared.service.is_ready() => ServingStatus::Serving,
-        true => ServingStatus::NotServing,
-        false => ServingStatus::ServiceUnknown,
-    }
 }

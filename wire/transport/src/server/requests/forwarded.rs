@@ -8,7 +8,9 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::body::Frame;
 use hyper_util::rt::TokioIo;
-use parm_protocol::{Broken, Context, Error, OpaqueAnswer, OpaqueBody, OpaqueRequest};
+use parm_protocol::{
+    Broken, Context, Error, InferRequest, InferResponse, OpaqueAnswer, OpaqueBody, OpaqueRequest,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
@@ -16,24 +18,32 @@ use super::tests::connect;
 use super::*;
 use crate::budget::Budget;
 use crate::keys::Keys;
-use crate::scripted::any_model;
 use crate::server::Config;
 use crate::testing::http2;
 
 /// A service whose requests are all for upstream servers, with this answer.
-struct Passing<F>(F);
+struct Passing(Box<dyn Fn(OpaqueRequest) -> BoxFuture<'static, OpaqueAnswer> + Send + Sync>);
 
-impl<F: Fn(OpaqueRequest) -> OpaqueAnswer + Send + Sync + 'static> InferenceService for Passing<F> {
-    any_model!(forwards);
+impl InferenceService for Passing {
+    fn forwards(&self, _: &str) -> bool {
+        true
+    }
+    async fn infer(&self, _: InferRequest, _: Context) -> Result<InferResponse, Error> {
+        panic!("everything is forwarded")
+    }
     async fn forward(&self, request: OpaqueRequest, _: Context) -> Result<OpaqueAnswer, Error> {
-        Ok((self.0)(request))
+        Ok((self.0)(request).await)
     }
 }
 
-type Answer = fn(OpaqueRequest) -> OpaqueAnswer;
+impl Passing {
+    fn at_once(answer: fn(OpaqueRequest) -> OpaqueAnswer) -> Arc<Self> {
+        Arc::new(Self(Box::new(move |request| Box::pin(std::future::ready(answer(request))))))
+    }
+}
 
-fn passing(config: Config, answer: Answer) -> Arc<Shared<Passing<Answer>>> {
-    Shared::new(config, Arc::new(Passing(answer)), Keys::none())
+fn passing(config: Config, answer: fn(OpaqueRequest) -> OpaqueAnswer) -> Arc<Shared<Passing>> {
+    Shared::new(config, Passing::at_once(answer), Keys::none())
 }
 
 /// More than a socket holds.
@@ -119,34 +129,32 @@ async fn answer_without_a_body_may_state_a_length() {
     }
 }
 
-/// Reads calls as fast as they come, and tells how many bytes of them it keeps and how many are counted.
-struct Reading(tokio::sync::mpsc::Sender<(usize, usize)>, OnceLock<Arc<Budget>>);
-
-impl InferenceService for Reading {
-    any_model!(forwards);
-    async fn forward(&self, request: OpaqueRequest, _: Context) -> Result<OpaqueAnswer, Error> {
-        let stream = request.stream.clone().expect("its client sends more");
-        let (mut reader, _handle) = stream.reader().expect("copies have not ended");
-        let mut read = 0;
-        while read < 2 * LARGE {
-            read += std::future::poll_fn(|cx| reader.poll_next(cx)).await.unwrap().unwrap().len();
-        }
-        // What came last is counted by another task.
-        for _ in 0..100 {
-            tokio::task::yield_now().await;
-        }
-        let budget = self.1.get().expect("the server has one");
-        self.0.try_send((request.body.len() + stream.held(), budget.held())).unwrap();
-        std::future::pending().await
-    }
-}
-
 #[tokio::test]
 async fn first_message_of_a_call_counts_while_it_is_kept() {
     let (tell, mut told) = tokio::sync::mpsc::channel(1);
-    let service = Arc::new(Reading(tell, OnceLock::new()));
-    let shared = Shared::new(Config::default(), service.clone(), Keys::none());
-    service.1.set(shared.budget.clone()).unwrap();
+    let server_budget = Arc::new(OnceLock::<Arc<Budget>>::new());
+    let budget = server_budget.clone();
+    // Reads the call as fast as it comes, and tells how many bytes of it are kept and how many are counted.
+    let reads = move |request: OpaqueRequest| -> BoxFuture<'static, OpaqueAnswer> {
+        let (tell, budget) = (tell.clone(), budget.clone());
+        Box::pin(async move {
+            let stream = request.stream.clone().expect("its client sends more");
+            let (mut reader, _handle) = stream.reader().expect("copies have not ended");
+            let mut read = 0;
+            while read < 2 * LARGE {
+                read += std::future::poll_fn(|cx| reader.poll_next(cx)).await.unwrap().unwrap().len();
+            }
+            // What came last is counted by another task.
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            let held = budget.get().expect("the server has one").held();
+            tell.try_send((request.body.len() + stream.held(), held)).unwrap();
+            std::future::pending().await
+        })
+    };
+    let shared = Shared::new(Config::default(), Arc::new(Passing(Box::new(reads))), Keys::none());
+    server_budget.set(shared.budget.clone()).unwrap();
     let mut client = http2(connect(&shared).0).await;
     let length = u32::try_from(LARGE).unwrap().to_be_bytes();
     let message: Bytes = [&[0], &length[..], &vec![7; LARGE]].concat().into();
@@ -163,7 +171,7 @@ async fn stream_counts_for_the_limit_of_its_key_until_it_ends() {
     use crate::keys::{Digest, Entry, Role};
     let one =
         Entry { concurrency: std::num::NonZeroU32::new(1), ..Entry::new("c", Role::Infer, Digest::of(b"k")) };
-    let shared = Shared::new(Config::default(), Arc::new(Passing(begun as Answer)), Keys::of(&[one]));
+    let shared = Shared::new(Config::default(), Passing::at_once(begun), Keys::of(&[one]));
     let get = format!("{GET}\r\nauthorization: Bearer k");
     let (mut first, _first) = connect(&shared);
     assert_eq!(begin(&mut first, &get).await, "HTTP/1.1 200 OK");

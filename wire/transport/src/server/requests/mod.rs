@@ -12,76 +12,68 @@ use parm_protocol::{InferenceService, Transport, is_grpc};
 
 use super::auth::Reach;
 use super::forward::{self, ErrorForm};
-use super::grpc::{self, Reflection};
+use super::grpc;
 use super::guest::{self, Guest};
 use super::rest;
 use super::shared::Shared;
 use crate::keys::{self, Access, Visit};
 use crate::listening::{Answers, Connection, Lent};
 
-pub(super) struct App<S> {
-    pub(super) shared: Arc<Shared<S>>,
-    pub(super) reflection: Reflection,
+/// Answers the requests at a listener of this reach.
+pub(super) fn service<S: InferenceService>(
+    shared: Arc<Shared<S>>,
     guest: Option<Arc<dyn Guest>>,
+    reach: Reach,
+) -> impl Answers<Body> {
+    tower::service_fn(move |request: Request<Lent<Incoming>>| {
+        let (shared, guest) = (shared.clone(), guest.clone());
+        let answered: BoxFuture<'static, _> = Box::pin(async move {
+            let is_http1 = request.version() < Version::HTTP_2;
+            let mut response = answer(&shared, guest.as_deref(), request, reach).await;
+            // The next request of a client should use another connection, while this server is draining or not ready yet.
+            if is_http1 && response.version() < Version::HTTP_2 && !shared.service.is_ready() {
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().entry(header::CONNECTION).or_insert(close);
+            }
+            Ok::<_, Infallible>(response)
+        });
+        answered
+    })
 }
 
-impl<S: InferenceService> App<S> {
-    pub(super) fn new(shared: Arc<Shared<S>>, guest: Option<Arc<dyn Guest>>) -> Arc<Self> {
-        Arc::new(Self { shared, reflection: Reflection::new(), guest })
+async fn answer<S: InferenceService>(
+    shared: &Arc<Shared<S>>,
+    guest: Option<&dyn Guest>,
+    mut request: Request<Lent<Incoming>>,
+    reach: Reach,
+) -> Response<Body> {
+    let connection = request.extensions_mut().remove::<Connection>().expect("a station adds it");
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    // A call of a method that upstream servers have is a request like any other.
+    let forwards = shared.service.forwards(&path);
+    if !forwards && is_grpc(request.headers()) {
+        return grpc::answer(shared, request, reach).await;
     }
-
-    pub(super) fn at(self: &Arc<Self>, reach: Reach) -> impl Answers<Body> + use<S> {
-        let app = self.clone();
-        tower::service_fn(move |request: Request<Lent<Incoming>>| {
-            let app = app.clone();
-            let answered: BoxFuture<'static, _> = Box::pin(async move {
-                let is_http1 = request.version() < Version::HTTP_2;
-                let mut response = app.answer(request, reach).await;
-                // The next request of a client should use another connection, while this server is draining or not ready yet.
-                if is_http1 && response.version() < Version::HTTP_2 && !app.shared.service.is_ready() {
-                    response
-                        .headers_mut()
-                        .entry(header::CONNECTION)
-                        .or_insert(HeaderValue::from_static("close"));
-                }
-                Ok::<_, Infallible>(response)
-            });
-            answered
-        })
+    if let Some(guest) = guest.filter(|guest| !forwards && guest::serves(*guest, &path)) {
+        return guest::respond(shared, guest, request, reach).await;
     }
-
-    async fn answer(&self, mut request: Request<Lent<Incoming>>, reach: Reach) -> Response<Body> {
-        let shared = &self.shared;
-        let connection = request.extensions_mut().remove::<Connection>().expect("a station adds it");
-        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-        // A call of a method that upstream servers have is a request like any other.
-        let forwards = shared.service.forwards(&path);
-        if !forwards && is_grpc(request.headers()) {
-            return grpc::answer(self, request, &connection, reach).await;
-        }
-        let guest = self.guest.as_ref().filter(|guest| !forwards && guest::serves(&***guest, &path));
-        if let Some(guest) = guest {
-            return guest::respond(shared, &**guest, request, reach).await;
-        }
-        let form = if forwards { ErrorForm::of(&path, request.headers()) } else { ErrorForm::Protocol };
-        let transport = form.transport();
-        let route = keys::find(keys::REST, &method, &path).filter(|_| !forwards);
-        // Clients without a key cannot probe for paths.
-        let access =
-            if forwards { Access::Infer } else { route.map_or(Access::AnyKey, |route| route.access) };
-        let visit = match shared.guard.check(request.headers(), access, reach) {
-            Ok(visit) => visit,
-            Err(error) => return forward::problem(&shared.rejected(error, transport), form),
-        };
-        if access == Access::Control {
-            shared.changed(&method, &path, &visit);
-        }
-        // The visit lasts until the response exists, and until the end of a stream.
-        match route {
-            _ if forwards => lasting(forward::answer(shared, request, &visit, &connection).await, visit),
-            Some(route) => rest::answer(shared, route, request, &visit, connection).await,
-            None => rest::not_served(shared, &method, &path),
-        }
+    let form = if forwards { ErrorForm::of(&path, request.headers()) } else { ErrorForm::Protocol };
+    let transport = form.transport();
+    let route = keys::find(keys::REST, &method, &path).filter(|_| !forwards);
+    // Clients without a key cannot probe for paths.
+    let access = if forwards { Access::Infer } else { route.map_or(Access::AnyKey, |route| route.access) };
+    let visit = match shared.guard.check(request.headers(), access, reach) {
+        Ok(visit) => visit,
+        Err(error) => return forward::problem(&shared.rejected(error, transport), form),
+    };
+    if access == Access::Control {
+        shared.changed(&method, &path, &visit);
+    }
+    // The visit lasts until the response exists, and until the end of a stream.
+    match route {
+        _ if forwards => lasting(forward::answer(shared, request, &visit, &connection).await, visit),
+        Some(route) => rest::answer(shared, route, request, &visit, connection).await,
+        None => rest::not_served(shared, &method, &path),
     }
 }
 

@@ -6,16 +6,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
-use hyper_util::rt::TokioIo;
+use http_body_util::Empty;
+use hyper::client::conn::http2::SendRequest;
 use parm_protocol::{Context, DataType, Error, InferRequest, InferResponse, NamedTensor, Tensor};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
-use tonic::Streaming;
-use tonic::transport::{Channel, Endpoint};
-use tonic_health::pb::health_client::HealthClient;
-use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use super::*;
 use crate::keys::{Digest, Entry, Keys, Role};
@@ -29,71 +25,35 @@ pub(in crate::server) fn connect<S: InferenceService>(
     shared: &Arc<Shared<S>>,
 ) -> (UnixStream, JoinHandle<()>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let app = App::new(shared.clone(), None).at(Reach::Local);
+    let app = service(shared.clone(), None, Reach::Local);
     let limits = shared.config.limits();
     (theirs, tokio::spawn(serve_one(ours.into(), app, limits, shared.drain.clone())))
 }
 
 /// A server that answers with its inputs, and a connection to it.
-fn echoing(config: Config) -> (CancellationToken, UnixStream, JoinHandle<()>) {
+fn echoing(config: Config) -> (UnixStream, JoinHandle<()>) {
     let service = Scripted(|request, _| async { Ok(echo(request)) });
-    let shared = Shared::new(config, Arc::new(service), Keys::none());
-    let (stream, served) = connect(&shared);
-    (shared.drain.begun.clone(), stream, served)
+    connect(&Shared::new(config, Arc::new(service), Keys::none()))
 }
 
-async fn health(stream: UnixStream) -> HealthClient<Channel> {
-    let mut only = Some(TokioIo::new(stream));
-    let connector = tower::service_fn(move |_| {
-        std::future::ready(only.take().ok_or_else(|| std::io::Error::other("it was closed")))
-    });
-    let endpoint = Endpoint::from_static("http://scene");
-    HealthClient::new(endpoint.connect_with_connector(connector).await.unwrap())
-}
-
-/// A connection that may be idle for a second.
-struct Scene {
-    drain: CancellationToken,
-    served: JoinHandle<()>,
-    client: HealthClient<Channel>,
-}
-
-impl Scene {
-    async fn new() -> Self {
-        let config = Config { idle_timeout: Duration::from_secs(1), ..Config::default() };
-        let (drain, stream, served) = echoing(config);
-        Self { drain, served, client: health(stream).await }
-    }
-
-    /// Watches the health, which is reported once and then does not change.
-    async fn watch(&mut self) -> Streaming<HealthCheckResponse> {
-        let mut watch = self.client.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
-        assert!(watch.message().await.unwrap().is_some());
-        watch
-    }
-
-    /// Whether the connection closes soon: its clock is coarse.
-    async fn closes(self) -> bool {
-        tokio::time::timeout(Duration::from_secs(60), self.served).await.is_ok()
-    }
+/// Asks on a connection whether the server is well.
+async fn check(stream: UnixStream) -> SendRequest<Empty<Bytes>> {
+    let mut sender = http2(stream).await;
+    let request = Request::get("http://a/v2/health/ready").body(Empty::new()).unwrap();
+    assert_eq!(sender.send_request(request).await.unwrap().status(), StatusCode::OK);
+    sender
 }
 
 #[tokio::test(start_paused = true)]
-async fn quiet_watch_keeps_its_connection() {
-    let mut scene = Scene::new().await;
-    let mut watch = scene.watch().await;
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    scene.drain.cancel();
-    let end = watch.message().await;
-    assert!(matches!(end, Ok(None)), "the watch was cut, not ended: {end:?}");
-    assert!(scene.closes().await);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_connection_is_idle_once_its_call_is_answered() {
-    let mut scene = Scene::new().await;
-    scene.client.check(HealthCheckRequest::default()).await.unwrap();
-    assert!(scene.closes().await);
+async fn connection_ends_when_it_is_idle_or_old() {
+    let idle = Config { idle_timeout: Duration::from_secs(1), ..Config::default() };
+    let old = Config { max_connection_age: Duration::from_secs(1), ..Config::default() };
+    for config in [idle, old] {
+        let (stream, served) = echoing(config);
+        let _sender = check(stream).await;
+        // Its clock is coarse.
+        tokio::time::timeout(Duration::from_secs(60), served).await.unwrap().unwrap();
+    }
 }
 
 /// Bytes of every answer of the service below, far more than a socket takes by itself.
@@ -161,37 +121,6 @@ async fn clients_that_do_not_read_stay_within_the_byte_budget() {
         let slow = statuses[number] == "200" && number > 0;
         assert_eq!(served.is_finished(), slow, "client {number}, which was told {}", statuses[number]);
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn unread_answer_ends_its_connection_and_frees_its_bytes() {
-    let shared = crowded();
-    let (client, served) = connect(&shared);
-    let mut sender = http2(client).await;
-    let message =
-        parm_protocol::grpc::inference::ModelInferRequest { model_name: "m".into(), ..Default::default() };
-    let request = Request::post("http://m/inference.GRPCInferenceService/ModelInfer")
-        .header("content-type", "application/grpc")
-        .header("te", "trailers")
-        .body(http_body_util::Full::new(crate::grpc::frame(&message)))
-        .unwrap();
-    let response = sender.send_request(request).await.unwrap();
-    assert_eq!(response.status(), 200);
-    tokio::time::sleep(Duration::from_secs(30)).await;
-    assert!(shared.budget.held() >= ANSWER, "{} bytes held", shared.budget.held());
-    tokio::time::timeout(Duration::from_secs(60), served).await.unwrap().unwrap();
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(shared.budget.held(), 0);
-    drop(response);
-}
-
-#[tokio::test(start_paused = true)]
-async fn old_http2_connection_ends_after_its_open_calls() {
-    let (_drain, stream, served) =
-        echoing(Config { max_connection_age: Duration::from_secs(10), ..Config::default() });
-    health(stream).await.check(HealthCheckRequest::default()).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(12)).await;
-    tokio::time::timeout(Duration::from_secs(2), served).await.unwrap().unwrap();
 }
 
 /// A server that requires a key, and a connection to it.

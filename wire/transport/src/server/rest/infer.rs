@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::response::Response;
-use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use parm_protocol::bounds::Room;
@@ -50,13 +49,8 @@ async fn read<S: InferenceService>(
 ) -> Result<(InferRequest, Wanted, Arc<Share>), Error> {
     let json_length = json_length(request.headers())?;
     let body::Held { bytes, share } = body::read(request, shared).await?;
-    let parsed = match json_length {
-        Some(0) => raw(shared, model, bytes),
-        _ => {
-            let room = Room::of(shared.config.max_body_bytes.get());
-            codec::request::decode_within(ModelRef::latest(""), json_length, bytes, room)
-        }
-    };
+    let room = Room::of(shared.config.max_body_bytes.get());
+    let parsed = codec::request::decode_within(ModelRef::latest(""), json_length, bytes, room);
     let (request, wanted) = parsed.map_err(|error| unknown(shared, model).unwrap_or(error))?;
     shared.holds(&share, &request)?;
     Ok((request, wanted, share))
@@ -65,22 +59,6 @@ async fn read<S: InferenceService>(
 /// The error of a request to an unknown model, whatever else is wrong with it.
 fn unknown<S: InferenceService>(shared: &Shared<S>, model: &ModelRef) -> Option<Error> {
     shared.service.model_metadata(model).err().filter(|error| error.code() == Code::NotFound)
-}
-
-/// The whole body is the one input tensor.
-fn raw<S: InferenceService>(
-    shared: &Shared<S>,
-    model: &ModelRef,
-    body: Bytes,
-) -> Result<(InferRequest, Wanted), Error> {
-    let metadata = shared.service.model_metadata(model)?;
-    let [input] = metadata.inputs.as_slice() else {
-        let inputs = metadata.inputs.len();
-        let message =
-            format!("a body without JSON requires a model with one input, '{}' has {inputs}", metadata.name);
-        return Err(Error::Malformed { message });
-    };
-    codec::request::decode_raw(ModelRef::latest(""), input, body)
 }
 
 fn json_length(headers: &HeaderMap) -> Result<Option<usize>, Error> {

@@ -8,7 +8,6 @@ mod modes;
 mod refusals;
 mod rotation;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -123,8 +122,8 @@ pub(crate) async fn pair() -> (Socket, Socket) {
     let outgoing = tls.outgoing(&authority, true, Spoken::Http1).unwrap();
     let far = async {
         let (stream, _) = listener.accept().await.unwrap();
-        tls.welcome(Spoken::Http1).greet(stream.into()).await
+        tls.welcome().greet(stream.into()).await
     };
-    let (near, far) = tokio::join!(outgoing.dial(&authority, Duration::from_secs(60)), far);
+    let (near, far) = tokio::join!(outgoing.dial(&authority), far);
     (near.unwrap(), far.unwrap())
 }

@@ -61,7 +61,7 @@ fn invalid_files_are_named() {
 #[tokio::test(start_paused = true)]
 async fn incomplete_handshake_times_out() {
     let scene = Scene::new();
-    let welcome = Tls::open(&scene.local(Mode::Allow)).unwrap().welcome(Spoken::Http2);
+    let welcome = Tls::open(&scene.local(Mode::Allow)).unwrap().welcome();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     for begin in [&b""[..], &[0x16, 3, 1, 0, 200]] {
         let mut caller = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -70,20 +70,6 @@ async fn incomplete_handshake_times_out() {
         let error = welcome.greet(stream.into()).await.unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::TimedOut, "{error}");
     }
-}
-
-#[tokio::test]
-async fn garbage_after_a_handshake_byte_breaks_nothing() {
-    let scene = Scene::new();
-    let running = serve(&scene.local(Mode::Allow)).await;
-    for bytes in
-        [&[0x16; 64][..], &[0x16, 3, 1, 0xff, 0xff, 1, 2, 3, 4, 5, 6, 7, 8], b"\x16\x03\x01\x00\x02ab"]
-    {
-        let mut stream = TcpStream::connect(running.addresses.http).await.unwrap();
-        stream.write_all(bytes).await.unwrap();
-        let _ = stream.read_to_end(&mut Vec::new()).await;
-    }
-    all(running.addresses, true, &scene.caller(Mode::Off), Ok(())).await;
 }
 
 #[tokio::test]

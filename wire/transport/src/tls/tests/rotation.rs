@@ -72,58 +72,19 @@ async fn changed_files_are_applied_and_invalid_ones_ignored() {
     assert_eq!(followed.tls.faults(), []);
 }
 
-#[tokio::test]
-async fn certificate_is_used_once_it_is_valid() {
-    let scene = Scene::new();
-    let config = scene.config(Mode::Require, &scene.authority.issue_until(&["127.0.0.1"], 3000), "a");
-    let followed = Followed::start(&config);
-    let (first, now) = (followed.expires(), std::time::SystemTime::now());
-    let start = now.duration_since(std::time::UNIX_EPOCH).unwrap() + Duration::from_secs(8);
-    let next = scene.authority.issue_as(&["127.0.0.1"], |params| {
-        params.not_before = rcgen::date_time_ymd(1970, 1, 1) + start;
-        params.not_after = rcgen::date_time_ymd(3001, 12, 31);
-    });
-    next.write(scene.folder.path(), "a");
-    let within = |limit| {
-        let until = tokio::time::Instant::now() + Duration::from_secs(limit);
-        move || tokio::time::Instant::now() < until
-    };
-    let refused = within(30);
-    while followed.says("parm_tls_files_stale 0") && refused() {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    assert!(followed.expires() == first && followed.says("parm_tls_files_stale 1"));
-    let text = followed.tls.faults().remove(0).text;
-    assert!(text.contains("is not valid yet") && text.contains("the previous ones stay in use"), "{text}");
-    let used = within(60);
-    while followed.says("parm_tls_files_stale 1") && used() {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    assert!(followed.expires() > first && followed.says("parm_tls_files_stale 0"));
-    assert_eq!(followed.tls.faults(), []);
-}
-
 #[test]
-fn certificate_is_a_fault_before_it_is_valid() {
+fn certificate_is_a_fault_outside_of_its_validity() {
     let scene = Scene::new();
     let early = scene.authority.issue_as(&["127.0.0.1"], |params| {
         params.not_before = rcgen::date_time_ymd(3000, 1, 2);
     });
-    let config = scene.config(Mode::Require, &early, "a");
-    let faults = Tls::open(&config).unwrap().faults();
-    let codes: Vec<_> = faults.iter().map(|fault| (fault.code, fault.fails)).collect();
-    assert_eq!(codes, [(StableCode::CertificateExpired, true)]);
-    let text = &faults[0].text;
-    assert!(text.contains("is not valid yet") && text.contains("3000"), "{text}");
-}
-
-#[test]
-fn certificate_is_a_fault_when_it_has_expired() {
-    let scene = Scene::new();
-    let config = scene.config(Mode::Require, &scene.authority.issue_until(&["127.0.0.1"], 2020), "a");
-    let codes: Vec<_> =
-        Tls::open(&config).unwrap().faults().iter().map(|fault| (fault.code, fault.fails)).collect();
-    assert_eq!(codes, [(StableCode::CertificateExpired, true)]);
+    let late = scene.authority.issue_until(&["127.0.0.1"], 2020);
+    for (issued, words) in [(early, "is not valid yet: it is valid from"), (late, "has expired")] {
+        let faults = Tls::open(&scene.config(Mode::Require, &issued, "a")).unwrap().faults();
+        let [fault] = &faults[..] else { panic!("{faults:?}") };
+        assert_eq!((fault.code, fault.fails), (StableCode::CertificateExpired, true));
+        assert!(fault.text.contains(words), "{}", fault.text);
+    }
 }
 
 #[tokio::test]

@@ -202,13 +202,6 @@ async fn empty_end_of_an_answer_is_not_passed_on() {
 }
 
 #[tokio::test]
-async fn call_without_messages_keeps_its_trailers() {
-    let pair = Pair::new(|_, _, respond| async move { say(respond, &[], &[("grpc-status", "0")]) }).await;
-    let (first, rest) = begun(pair.ask().await.unwrap());
-    assert_eq!((first.len(), grpc_status(&trailers(rest).await.1)), (0, Some(0)));
-}
-
-#[tokio::test]
 async fn failure_of_the_server_is_told_from_an_answer() {
     const PUSHBACK: (&str, &str) = ("grpc-retry-pushback-ms", "7");
     for (fields, expected) in [
@@ -250,47 +243,6 @@ async fn failure_of_the_server_is_told_from_an_answer() {
             }
         }
     }
-}
-
-#[tokio::test]
-async fn stream_that_breaks_ends_with_a_status() {
-    for with_reset in [true, false] {
-        let arrived = Arc::new(Notify::new());
-        let waits = arrived.clone();
-        let pair = Pair::new(move |_, _, mut respond| {
-            let waits = waits.clone();
-            async move {
-                let mut stream = respond.send_response(head(&[]), false).unwrap();
-                stream.send_data(FIRST.into(), !with_reset).unwrap();
-                if with_reset {
-                    // The reset must not overtake the message.
-                    waits.notified().await;
-                    stream.send_reset(Reason::INTERNAL_ERROR);
-                }
-            }
-        })
-        .await;
-        let (first, rest) = begun(pair.ask().await.unwrap());
-        assert_eq!(first, FIRST);
-        arrived.notify_one();
-        let (_, trailers) = trailers(rest).await;
-        assert_eq!(grpc_status(&trailers), Some(14), "{trailers:?}");
-        assert_eq!(trailers["parm-error-code"], "PARM-0020");
-    }
-}
-
-#[tokio::test]
-async fn stream_that_stalls_ends_with_a_status() {
-    let pair = Pair::new(|_, _, mut respond| async move {
-        let mut stream = begin(&mut respond);
-        poll_fn(|cx| stream.poll_reset(cx)).await.unwrap();
-    })
-    .await;
-    let brief = Arc::new(OpaqueRequest { stall: Duration::from_millis(30), ..(*call(true)).clone() });
-    let answer = pair.forward(brief).await.unwrap();
-    let (_, trailers) = trailers(begun(answer).1).await;
-    assert_eq!(grpc_status(&trailers), Some(14));
-    assert!(trailers["grpc-message"].to_str().unwrap().contains("30ms"), "{trailers:?}");
 }
 
 #[tokio::test]

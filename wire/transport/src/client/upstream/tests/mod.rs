@@ -125,17 +125,6 @@ async fn stream_that_breaks_ends_with_an_error_event() {
 }
 
 #[tokio::test]
-async fn answer_that_breaks_is_cut() {
-    let (answer, stream) =
-        told(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n")
-            .await;
-    let (first, rest) = begun(answer.unwrap());
-    assert_eq!(first, "a");
-    drop(stream);
-    assert!(matches!(rest.collect().await, Err(Error::Transport { .. })));
-}
-
-#[tokio::test]
 async fn servers_failure_is_an_error_with_its_answer() {
     for (text, status, code) in [
         (&b"HTTP/1.1 500 Oops\r\ncontent-length: 2\r\n\r\nno"[..], 500, Code::Internal),
@@ -174,27 +163,6 @@ async fn broken_answers_are_errors_of_the_server() {
         let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(60)]).into_owned();
         let error = told_all(bytes).await.unwrap_err();
         assert!(matches!(error, Error::Transport { .. }), "{shown}: {error:?}");
-    }
-}
-
-#[tokio::test]
-async fn request_that_cannot_be_sent_is_told_apart() {
-    let (listener, client) = pair().await;
-    drop(listener);
-    assert!(matches!(ask(&*client).await.unwrap_err(), Error::Unsent { .. }));
-}
-
-#[tokio::test]
-async fn probe_asks_for_any_answer_but_a_failure() {
-    for (text, ready) in [
-        ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", true),
-        ("HTTP/1.1 404 No\r\ncontent-length: 0\r\n\r\n", true),
-        ("HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n", false),
-    ] {
-        let (listener, client) = pair().await;
-        let (told, (_, heard)) = tokio::join!(client.is_ready(), serve(&listener, text.as_bytes()));
-        assert!(heard.starts_with("GET /health HTTP/1.1\r\n"), "{heard}");
-        assert_eq!(told.unwrap(), ready, "{text}");
     }
 }
 

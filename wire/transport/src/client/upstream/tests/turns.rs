@@ -4,7 +4,6 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use h2::Reason;
 use http_body_util::BodyExt;
 use parm_protocol::{Code, Error, OpaqueRequest, RequestStream, grpc_status};
 use tokio::sync::oneshot;
@@ -46,36 +45,6 @@ async fn messages_pass_as_they_come() {
     stream.end();
     let trailers = rest.frame().await.unwrap().unwrap().into_trailers().unwrap();
     assert_eq!(grpc_status(&trailers), Some(0));
-}
-
-#[tokio::test]
-async fn dropped_answer_resets_an_unfinished_request() {
-    for begins in [true, false] {
-        let (tell, told) = oneshot::channel();
-        let tell = std::sync::Mutex::new(Some(tell));
-        let pair = Pair::new(move |_, request, mut respond| {
-            let tell = tell.lock().unwrap().take().unwrap();
-            async move {
-                let _body = request.into_body();
-                let reason = if begins {
-                    let mut stream = begin(&mut respond);
-                    poll_fn(|cx| stream.poll_reset(cx)).await
-                } else {
-                    poll_fn(|cx| respond.poll_reset(cx)).await
-                };
-                tell.send(reason.unwrap()).unwrap();
-            }
-        })
-        .await;
-        let (request, _stream) = opened();
-        let asked = pair.forward(request);
-        if begins {
-            drop(asked.await.unwrap());
-        } else {
-            tokio::time::timeout(Duration::from_millis(50), asked).await.map(drop).unwrap_err();
-        }
-        assert_eq!(told.await.unwrap(), Reason::CANCEL);
-    }
 }
 
 #[tokio::test]
