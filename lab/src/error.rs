@@ -88,8 +88,6 @@ pub enum Error {
         "too few recorded jobs of the deployed model: a profile needs {least} and there are {jobs}: record longer"
     )]
     FewJobs { jobs: usize, least: usize },
-    #[error("cannot measure '{url}': {reason}")]
-    Unmeasured { url: String, reason: String },
     #[error(transparent)]
     Grid(#[from] parm_grids::Error),
     #[error(transparent)]
