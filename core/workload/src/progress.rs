@@ -4,7 +4,6 @@
 //! episode begins is hardly affected, and a run on a hung instance ends when the hang is over and the work is done.
 
 use crate::clock::Moment;
-use crate::quota::Spent;
 use crate::{Schedule, State};
 use parm_random::Random;
 
@@ -30,8 +29,6 @@ pub enum Ending {
 impl Schedule {
     /// Returns how a run ends that starts at this moment and would take this many nanoseconds without faults. Faults
     /// that follow the query are not included: multiply by [`Schedule::longest`].
-    ///
-    /// With a quota, the runs of an instance must be requested in the order of time.
     pub fn run(&mut self, instance: u32, start: Moment, nanos: f64) -> Ending {
         let mut left = nanos * self.straggling(instance, start);
         let mut at = start;
@@ -44,30 +41,17 @@ impl Schedule {
                 State::CutOff if !arrived => {}
                 State::CutOff | State::Works => {
                     arrived = true;
-                    match self.spend(instance, at, left * now.slowdown, now.until) {
-                        Spent::Done(done) => return self.deliver(instance, done),
-                        Spent::Stopped(worked) => left -= worked / now.slowdown,
+                    let done = at.later(left * now.slowdown);
+                    if done <= now.until && done < Moment::NEVER {
+                        return self.deliver(instance, done);
                     }
+                    left -= now.until.nanos_since(at) as f64 / now.slowdown;
                 }
             }
             if now.until == Moment::NEVER {
                 return Ending::Never;
             }
             at = now.until;
-        }
-    }
-
-    /// Returns when a probe that is sent now is answered; `None` if the instance is down or never answers.
-    pub fn probe(&mut self, instance: u32, sent: Moment) -> Option<Moment> {
-        let mut at = sent;
-        loop {
-            let now = self.condition(instance, at);
-            match now.state {
-                State::Works => return Some(at),
-                State::Down => return None,
-                State::Hangs | State::CutOff if now.until == Moment::NEVER => return None,
-                State::Hangs | State::CutOff => at = now.until,
-            }
         }
     }
 
@@ -114,28 +98,6 @@ mod tests {
         When::Once { at: Duration::from_millis(at_ms), length: Duration::from_millis(length_ms) }
     }
 
-    #[test]
-    fn quota_counts_only_time_in_which_a_run_makes_progress() {
-        let quota = || Fault::Quota {
-            run: Duration::from_millis(50),
-            period: Duration::from_millis(100),
-            on: Targets::Each,
-        };
-        // The seed shifts the periods: find the start of one.
-        let mut schedule = Schedule::new(&Faults(vec![quota()]), 1, 1).unwrap();
-        let long = schedule.run(0, at(0), 1000.0 * MS);
-        let Ending::Answered { at: end, .. } = long else { panic!("{long:?}") };
-        assert!((1850..=2000).contains(&(end.as_nanos() / 1_000_000)), "20 parts of 50 ms: {end:?}");
-        let slow = Fault::Slow { factor: 2.0, when: When::Always, on: Targets::Each };
-        let mut both = Schedule::new(&Faults(vec![quota(), slow]), 1, 1).unwrap();
-        let Ending::Answered { at: twice, .. } = both.run(0, at(0), 500.0 * MS) else { panic!() };
-        assert_eq!(twice, end, "a slower run uses its quota for longer");
-        let hang = Fault::Hang { when: once(0, 10_000), on: Targets::Each };
-        let mut hung = Schedule::new(&Faults(vec![quota(), hang]), 1, 1).unwrap();
-        let Ending::Answered { at: late, .. } = hung.run(0, at(0), 1000.0 * MS) else { panic!() };
-        assert_eq!(late.nanos_since(end), 10_000_000_000, "periods begin at multiples of 100 ms again");
-    }
-
     fn answered(ms: u64) -> Ending {
         Ending::Answered { at: at(ms), wrong: false }
     }
@@ -180,13 +142,6 @@ mod tests {
         let mut schedule = Schedule::new(&Faults(crash()), 1, 1).unwrap();
         assert_eq!(schedule.next_crash(0, at(0)), Some((at(100), at(1100))));
         assert_eq!(schedule.next_crash(0, at(1100)), None);
-    }
-
-    #[test]
-    fn probes_are_answered_when_the_instance_recovers() {
-        let faults = Faults(vec![Fault::Hang { when: once(10, 100), on: Targets::Each }]);
-        let mut schedule = Schedule::new(&faults, 1, 1).unwrap();
-        assert_eq!([5, 50].map(|ms| schedule.probe(0, at(ms))), [Some(at(5)), Some(at(110))]);
     }
 
     #[test]

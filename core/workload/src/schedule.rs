@@ -10,7 +10,6 @@ use crate::Error;
 use crate::clock::Moment;
 use crate::distribution::Distribution;
 use crate::fault::Place;
-use crate::quota::{Quota, Spent};
 use crate::shuffles::{Shuffles, Size};
 use crate::spans::{Effect, Episodes, Pace, Span, Stages};
 use crate::{By, Fault, Faults, When};
@@ -55,7 +54,6 @@ struct Instance {
     straggles: Vec<Straggle>,
     sizes: Vec<Arc<[f64]>>,
     paces: Vec<Pace>,
-    quota: Option<Quota>,
     episodes: Vec<Episodes>,
     crashes: bool,
 }
@@ -136,17 +134,6 @@ impl Schedule {
         queries.into_iter().map(|query| self.length(instance, query)).reduce(f64::max).unwrap_or(1.0)
     }
 
-    /// Works for this many nanoseconds within an instance's quota, up to a moment.
-    pub(crate) fn spend(&mut self, instance: u32, from: Moment, work: f64, until: Moment) -> Spent {
-        if let Some(quota) = &mut self.instances[instance as usize].quota {
-            return quota.spend(from, work, until);
-        }
-        match from.later(work) {
-            done if done <= until && done < Moment::NEVER => Spent::Done(done),
-            _ => Spent::Stopped(until.nanos_since(from) as f64),
-        }
-    }
-
     /// Returns the first downtime of an instance at or after a moment: its start and end.
     pub fn next_crash(&mut self, instance: u32, after: Moment) -> Option<(Moment, Moment)> {
         if !self.instances[instance as usize].crashes {
@@ -200,15 +187,6 @@ impl Schedule {
                 }
                 Fault::Pace { step, series, .. } => {
                     instance.paces.push(Pace::new(series[turn % series.len()].clone(), *step));
-                }
-                Fault::Quota { run, period, .. } => {
-                    let phase = Random::of(place.seed, [PHASE, index, u64::from(number)]).unit();
-                    let quota = Quota::new(*run, *period, phase);
-                    // The tighter quota is the one that an instance meets.
-                    let tighter = instance.quota.as_ref().is_none_or(|other| quota.share() < other.share());
-                    if tighter {
-                        instance.quota = Some(quota);
-                    }
                 }
                 _ => {}
             }
@@ -274,7 +252,6 @@ const STRAGGLE: u64 = 0x57A6;
 const EPISODES: u64 = 0xE915;
 const OWN: u64 = 0x0714;
 const QUERY: u64 = 0x9E47;
-const PHASE: u64 = 0x94A5;
 
 #[cfg(test)]
 mod tests {
@@ -372,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn factor_by_query_is_equal_on_each_instance_at_each_time() {
+    fn factor_by_query_is_equal_on_each_affected_instance_at_each_time() {
         let schedule = drawn(By::Query, Targets::Each);
         let of = |query| schedule.length(0, query);
         assert!(schedule.follows_queries());
@@ -386,31 +363,22 @@ mod tests {
         assert!((median - 1.0).abs() < 0.02 && (p84 / 0.35f64.exp() - 1.0).abs() < 0.02, "{median} {p84}");
         let longest = [7, 8, 9].map(of).into_iter().fold(0.0, f64::max);
         assert_eq!(schedule.longest(5, [7, 8, 9]), longest);
-    }
-
-    #[test]
-    fn factor_by_query_applies_to_affected_instances_only() {
-        let schedule = drawn(By::Query, Targets::Only(vec![2]));
-        assert_ne!(schedule.longest(2, [1]), 1.0);
-        assert_eq!(schedule.longest(3, [1]), 1.0);
-        assert!(!drawn(By::Run, Targets::Each).follows_queries());
+        let one = drawn(By::Query, Targets::Only(vec![2]));
+        assert!(one.longest(2, [1]) != 1.0 && one.longest(3, [1]) == 1.0);
     }
 
     #[test]
     fn factor_by_instance_is_drawn_once() {
         let schedule = drawn(By::Instance, Targets::Each);
         let of = |instance| schedule.straggling(instance, at(0));
-        assert!(
-            (0..18)
-                .all(|instance| (1..50).all(|s| schedule.straggling(instance, at(s * 977)) == of(instance)))
-        );
-        assert!((1..18).all(|instance| of(instance) != of(0)));
+        let same = |instance| (1..50).all(|s| schedule.straggling(instance, at(s * 977)) == of(instance));
+        assert!((0..18).all(same) && (1..18).all(|instance| of(instance) != of(0)));
     }
 
     #[test]
     fn sizes_are_taken_in_the_order_of_queries() {
-        let schedule =
-            schedule(vec![Fault::Sizes { factors: vec![1.0, 3.0, 0.5], file: None, on: Targets::Each }], 1);
+        let sizes = Fault::Sizes { factors: vec![1.0, 3.0, 0.5], file: None, on: Targets::Each };
+        let schedule = schedule(vec![sizes], 1);
         assert_eq!([0, 1, 2, 3, 4].map(|query| schedule.length(8, query)), [1.0, 3.0, 0.5, 1.0, 3.0]);
         assert_eq!(schedule.longest(8, [2, 4]), 3.0);
     }
