@@ -45,7 +45,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "lab",
         &[
             "arrays",
-            "charts",
             "dispatcher",
             "durations",
             "encoder",
