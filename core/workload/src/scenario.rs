@@ -282,7 +282,7 @@ fn of(faults: Vec<Fault>) -> Scenario {
 mod tests {
     use super::*;
     use crate::Schedule;
-    use crate::clock::Moment;
+    use parm_durations::Time;
 
     #[test]
     fn recorded_arrivals_are_replayed_at_the_requested_rate() {
@@ -367,7 +367,7 @@ mod tests {
     fn slow_instances_have_their_stated_number_and_factors() {
         let slow = |name: &str, instances| {
             let mut schedule = Schedule::new(&Scenario::named(name).unwrap().faults, 3, instances).unwrap();
-            let of = |instance| schedule.condition(instance, Moment::after(77 * MS)).slowdown;
+            let of = |instance| schedule.condition(instance, Time::ZERO + 77 * MS).slowdown;
             let mut all: Vec<f64> = (0..instances).map(of).filter(|factor| *factor != 1.0).collect();
             all.sort_by(f64::total_cmp);
             all
@@ -383,13 +383,13 @@ mod tests {
     #[test]
     fn samples_have_the_figures_of_their_descriptions() {
         let mean = |schedule: &mut Schedule, instance| {
-            let slowdown = |at| schedule.condition(instance, Moment::after(Duration::from_secs(at))).slowdown;
+            let slowdown = |at| schedule.condition(instance, Time::ZERO + Duration::from_secs(at)).slowdown;
             (0..180).map(slowdown).sum::<f64>() / 180.0
         };
         let slow = |name: &str, instances, from: f64| {
             let faults = Scenario::named(name).unwrap().faults;
             let mut schedule = Schedule::new(&faults, 9, instances).unwrap();
-            let drawn = |schedule: &Schedule, at| schedule.straggling(at, Moment::START);
+            let drawn = |schedule: &Schedule, at| schedule.straggling(at, Time::ZERO);
             (0..instances).filter(|at| drawn(&schedule, *at) * mean(&mut schedule, *at) > from).count()
         };
         let pools = [3, 12, 16, 32];

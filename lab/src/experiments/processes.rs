@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parm_settings::PolicyKind;
-use parm_workload::clock::Moment;
+use parm_workload::Time;
 use parm_workload::distribution::Distribution;
 use parm_workload::{Faults, Schedule, State};
 use rustix::process::{Pid, Signal, kill_process};
@@ -96,16 +96,15 @@ impl Fleet {
             if stop.is_cancelled() {
                 return Err(Error::Interrupted);
             }
-            let now = Moment::after(Instant::now().saturating_duration_since(script.start));
-            let mut next = Moment::NEVER;
+            let now = Time::ZERO + Instant::now().saturating_duration_since(script.start);
+            let mut next = Time::MAX;
             for (number, worker) in (0..script.instances).zip(&mut self.workers) {
                 let condition = schedule.condition(number, now);
                 worker.follow(condition.state, number, script)?;
                 schedule.forget(number, now);
                 next = next.min(condition.until);
             }
-            let left = Duration::from_nanos(next.nanos_since(now));
-            thread::sleep(left.clamp(Duration::from_micros(200), WATCH));
+            thread::sleep(next.since(now).clamp(Duration::from_micros(200), WATCH));
         }
         Ok(())
     }
