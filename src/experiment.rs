@@ -47,7 +47,7 @@ pub fn main(flags: &Experiment) -> Result<(), Failure> {
     let results = results.map_err(Failure::Run)?;
     printer::show(&results.report, flags.output).map_err(Failure::Run)?;
     if flags.output == Output::Text {
-        eprintln!("report: {}", path.join("report.html").display());
+        eprintln!("report: {}", path.join("report.txt").display());
     }
     match results.ended_early {
         None => Ok(()),
@@ -114,7 +114,7 @@ fn join(
     folder.keep(&results)?;
     printer::show(&results.report, flags.output)?;
     if flags.output == Output::Text {
-        eprintln!("report: {}", path.join("report.html").display());
+        eprintln!("report: {}", path.join("report.txt").display());
     }
     ended_early.map_or(Ok(()), |reason| Err(anyhow::anyhow!("joined in part: {reason}")))
 }

@@ -20,7 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("wire/arrays", &["protocol"]),
     ("wire/captures", &["protocol"]),
     ("wire/transport", &["durations", "protocol", "grants"]),
-    ("core/dispatcher", &["encoder", "grants", "shares"]),
+    ("core/dispatcher", &["durations", "encoder", "grants", "shares"]),
     ("core/settings", &["dispatcher", "durations", "encoder"]),
     ("parity-models", &["random", "protocol", "encoder"]),
     ("backend", &["durations", "shares", "grants", "protocol", "transport", "workload", "parity-models"]),
@@ -45,7 +45,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "lab",
         &[
             "arrays",
-            "charts",
             "dispatcher",
             "durations",
             "encoder",

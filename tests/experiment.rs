@@ -105,7 +105,7 @@ fn report_compares_policies_under_the_same_faults() {
         assert!(row["p999_ms"].is_null(), "220 queries are too few for p99.9");
     }
     let results = folder.path().join("results");
-    let page = fs::read_to_string(results.join("report.html")).unwrap();
+    let page = fs::read_to_string(results.join("report.txt")).unwrap();
     assert!(page.contains("not enough data"));
     let raw = fs::read_to_string(results.join("raw/trouble-0.24-hedge-0.csv")).unwrap();
     assert_eq!(raw.lines().count(), 241, "every query has a line");
@@ -125,7 +125,7 @@ fn interrupted_experiment_keeps_results_and_ends_processes() {
     let results: serde_json::Value = serde_json::from_slice(&results).unwrap();
     assert_eq!(results["ended_early"], "interrupted");
     assert_eq!(results["report"]["rows"].as_array().unwrap().len(), 1, "the interrupted run does not count");
-    assert!(fs::read_to_string(folder.path().join("results/report.html")).unwrap().contains("Ended early"));
+    assert!(fs::read_to_string(folder.path().join("results/report.txt")).unwrap().contains("Ended early"));
     until_no_process_of(folder.path());
 }
 

@@ -6,7 +6,6 @@ use std::process::Output;
 use parm_workload::Random;
 use tempfile::TempDir;
 
-use crate::support::Parm;
 use crate::support::process::command;
 
 /// A small search, so that the tests are short.
@@ -100,24 +99,4 @@ fn tail_objective_is_rejected_with_few_measured_times() {
     let goodput = tune(&folder, &base);
     assert!(goodput.status.success(), "{}", text(&goodput.stderr));
     assert!(text(&goodput.stdout).contains("not enough data"), "{}", text(&goodput.stdout));
-}
-
-#[test]
-fn a_worker_is_measured() {
-    let worker = Parm::worker(&[]);
-    worker.until_model_ready();
-    let folder = TempDir::new().unwrap();
-    let url = format!("http://{}", worker.http);
-    let measure = ["--worker", &url, "--model", "affine", "--seconds", "1", "--max-batch", "4"];
-    let output =
-        tune(&folder, &[&["--slo-ms", "60", "--rate", "5", "--instances", "4"], &measure[..]].concat());
-    let said = text(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    assert!(said.contains("measured") && said.contains("requests"), "{said}");
-    let gone = tune(
-        &folder,
-        &["--slo-ms", "60", "--rate", "5", "--worker", "http://127.0.0.1:1", "--model", "affine"],
-    );
-    assert_eq!(gone.status.code(), Some(1));
-    assert!(text(&gone.stderr).contains("127.0.0.1:1"), "{}", text(&gone.stderr));
 }

@@ -18,10 +18,6 @@ pub enum Error {
     Page { address: String, path: &'static str, answer: String },
     #[error("frontend is not ready: {ready} of {wanted} workers joined within {waited_ms} ms: see {}", log.display())]
     NotReady { ready: u32, wanted: u32, waited_ms: u64, log: PathBuf },
-    #[error(
-        "policy '{policy}' needs {wanted} workers and there are {given}: add some under processes.workers, or lower its instances"
-    )]
-    TooFewWorkers { policy: String, wanted: u32, given: u32 },
     #[error("invalid answer of worker {url}: {reason}")]
     Reference { url: String, reason: String },
     #[error("the tally in the file has another form: run it again")]
@@ -88,8 +84,6 @@ pub enum Error {
         "too few recorded jobs of the deployed model: a profile needs {least} and there are {jobs}: record longer"
     )]
     FewJobs { jobs: usize, least: usize },
-    #[error("cannot measure '{url}': {reason}")]
-    Unmeasured { url: String, reason: String },
     #[error(transparent)]
     Grid(#[from] parm_grids::Error),
     #[error(transparent)]

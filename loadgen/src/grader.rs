@@ -47,19 +47,6 @@ impl Grader {
         })
     }
 
-    /// Returns a note if the labels may be numbered from 1: none is that of the first score. Some classes may also be absent
-    /// from a sample, so this is not an error.
-    pub fn doubt(&self, labels: &[i64]) -> Option<String> {
-        let is_suspect = self.columns.is_some() && !labels.is_empty() && !labels.contains(&0);
-        is_suspect.then(|| {
-            format!(
-                "no label is 0, the first column of output '{}': if classes are numbered from 1, the accuracy is wrong: number \
-                 them from 0",
-                self.output
-            )
-        })
-    }
-
     /// Returns the class of each row; `None` where the answer has no row or its number is not a number.
     pub fn classes(&self, response: &InferResponse, rows: usize) -> Vec<Option<i64>> {
         let tensor =
@@ -135,18 +122,6 @@ mod tests {
             assert_eq!(check(datatype, shape, &[7]), Ok(()), "{datatype} {shape:?}");
         }
         assert_eq!(check("FP32", &[-1, 3], &[0, 2]), Ok(()));
-    }
-
-    #[test]
-    fn labels_without_the_first_column_are_in_doubt() {
-        let doubt = |datatype, shape: &[i64], labels: &[i64]| {
-            Grader::new(&model(&[("y", datatype, shape)]), None).unwrap().doubt(labels)
-        };
-        let note = doubt("FP32", &[-1, 3], &[1, 2]).unwrap();
-        assert!(note.contains("no label is 0, the first column of output 'y'"), "{note}");
-        assert_eq!(doubt("FP32", &[-1, 3], &[1, 0]), None);
-        assert_eq!(doubt("FP32", &[-1, 3], &[]), None);
-        assert_eq!(doubt("INT64", &[-1], &[1, 2]), None, "the output is the class itself");
     }
 
     #[test]

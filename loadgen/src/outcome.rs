@@ -106,19 +106,4 @@ mod tests {
             assert_eq!(of(&response(&[("parm_outcome", outcome.name())])), outcome);
         }
     }
-
-    #[test]
-    fn accuracy_is_counted_over_graded_rows_of_an_outcome() {
-        let mut tally = Tally::default();
-        for (outcome, right) in
-            [(Outcome::Exact, true), (Outcome::Exact, true), (Outcome::Reconstructed, false)]
-        {
-            tally.request(outcome);
-            tally.row(outcome, right);
-        }
-        assert_eq!(tally.of(Outcome::Exact).accuracy(), Some(1.0));
-        assert_eq!(tally.of(Outcome::Reconstructed).accuracy(), Some(0.0));
-        assert_eq!(tally.of(Outcome::Hedged).accuracy(), None);
-        assert_eq!(tally.total(), Count { requests: 3, graded: 3, right: 2 });
-    }
 }

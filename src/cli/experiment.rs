@@ -10,7 +10,7 @@ use crate::grid::Grid;
 
 pub const EXAMPLES: &str = "Examples:
   parm experiment lab/experiments/tail.toml
-      with real processes; the report is results/tail/report.html
+      with real processes; the report is results/tail/report.txt
   parm experiment lab/experiments/tail.toml --simulate
       in virtual time";
 

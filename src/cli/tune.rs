@@ -60,7 +60,7 @@ pub struct Cluster {
     /// Recording of `parm record` with arrivals, service times, faults and instances; flags override it
     #[arg(long, value_name = "FILE", help_heading = "The cluster")]
     pub recording: Option<PathBuf>,
-    /// Model, if the recording has several or a worker is measured
+    /// Model, if the recording has several
     #[arg(long, value_name = "NAME", help_heading = "The cluster")]
     pub model: Option<String>,
     /// Queries per second
@@ -69,23 +69,17 @@ pub struct Cluster {
     /// File of arrivals: seconds since the start, one a line
     #[arg(long, value_name = "FILE", conflicts_with = "rate", help_heading = "The cluster")]
     pub trace: Option<PathBuf>,
-    /// Number of instances [default: that of the recording or of the workers]
+    /// Number of instances [default: that of the recording]
     #[arg(long, value_name = "N", help_heading = "The cluster")]
     pub instances: Option<u32>,
     /// Largest batch: 1, 2, 4 and 8 are tried up to it
     #[arg(long, value_name = "ROWS", default_value_t = 1, help_heading = "The cluster")]
     pub max_batch: u16,
-    /// Idle worker to measure service times at (repeat)
-    #[arg(long, value_name = "URL", requires = "model", help_heading = "The cluster")]
-    pub worker: Vec<String>,
-    /// Length of the measurement in seconds
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600), help_heading = "The cluster")]
-    pub seconds: u64,
     /// File of service times of one row in milliseconds, one a line
-    #[arg(long, value_name = "FILE", conflicts_with = "worker", help_heading = "The cluster")]
+    #[arg(long, value_name = "FILE", help_heading = "The cluster")]
     pub service: Option<PathBuf>,
     /// Median of assumed service times, lognormal with sigma 0.05 [default: 20]
-    #[arg(long, value_name = "MS", conflicts_with_all = ["worker", "service"], help_heading = "The cluster")]
+    #[arg(long, value_name = "MS", conflicts_with = "service", help_heading = "The cluster")]
     pub service_ms: Option<f64>,
     /// Fault scenario of `parm simulate --list` [default: as recorded, otherwise clean]
     #[arg(long, value_name = "NAME", help_heading = "The cluster")]

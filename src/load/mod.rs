@@ -117,9 +117,6 @@ fn queries(flags: &Load, endpoint: &Endpoint, runtime: &Runtime) -> anyhow::Resu
     let inputs = inputs(flags, &model)?;
     if let (Some(grader), Some(labels)) = (&grader, inputs.all_labels()) {
         grader.check(labels)?;
-        if let Some(note) = grader.doubt(labels) {
-            eprintln!("parm: note: {note}");
-        }
     }
     Ok(Queries { client, inputs, grader })
 }

@@ -17,7 +17,7 @@ use crate::{Failure, printer};
 
 /// Runs the command. Invalid input ends with status 64.
 pub fn main(flags: &Tune) -> Result<(), Failure> {
-    let problem = problem::of(flags)?;
+    let problem = problem::of(flags).map_err(Failure::Configuration)?;
     files::check(&flags.out).map_err(Failure::Configuration)?;
     let plan = Plan {
         seed: flags.seed,

@@ -1,13 +1,10 @@
-//! Builds the tuner's problem from flags, files, a recording and measurements.
+//! Builds the tuner's problem from flags, files and a recording.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use parm_lab::tuner::{Limits, Problem, Profile, Recording, fit, measure};
-use parm_protocol::client::Client;
-use parm_transport::client::{self, Endpoint};
+use parm_lab::tuner::{Limits, Problem, Profile, Recording, fit};
 use parm_workload::Faults;
 use parm_workload::Pattern;
 use parm_workload::arrivals::Arrivals;
@@ -16,27 +13,18 @@ use parm_workload::service::Service;
 use parm_workload::{Scenario, numbers};
 
 use super::worth;
-use crate::Failure;
 use crate::cli::tune::{Cluster, Tune};
-use crate::progress::Bar;
 
 /// Builds the problem that the flags describe.
-pub fn of(flags: &Tune) -> Result<Problem, Failure> {
-    let configuration = Failure::Configuration;
+pub fn of(flags: &Tune) -> anyhow::Result<Problem> {
     let cluster = &flags.cluster;
-    let recorded = recorded(cluster).map_err(configuration)?;
+    let recorded = recorded(cluster)?;
     let profile = recorded.as_ref().map(|(_, profile)| profile);
-    // All input is checked before the measurement, which takes time.
-    let arrivals =
-        arrivals(cluster, recorded.as_ref().map(|(recording, _)| recording)).map_err(configuration)?;
-    let faults = faults(cluster, profile).map_err(configuration)?;
-    let quality =
-        worth::of(&flags.worth, profile.and_then(|profile| profile.stand_in)).map_err(configuration)?;
-    let instances = instances(cluster, profile).map_err(configuration)?;
-    let service = match cluster.worker.is_empty() {
-        true => service(cluster, profile).map_err(configuration)?,
-        false => measured(cluster).map_err(Failure::Run)?,
-    };
+    let arrivals = arrivals(cluster, recorded.as_ref().map(|(recording, _)| recording))?;
+    let faults = faults(cluster, profile)?;
+    let quality = worth::of(&flags.worth, profile.and_then(|profile| profile.stand_in))?;
+    let instances = instances(cluster, profile)?;
+    let service = service(cluster, profile)?;
     // Of several limits of one figure the last counts.
     let limits = flags.require.iter().fold(Limits::default(), |all, one| Limits {
         p999_ms: one.p999_ms.or(all.p999_ms),
@@ -45,7 +33,7 @@ pub fn of(flags: &Tune) -> Result<Problem, Failure> {
     });
     Ok(Problem {
         slo: Duration::try_from_secs_f64(flags.slo_ms / 1e3)
-            .map_err(|_| configuration(anyhow!("--slo-ms {}: give milliseconds above 0", flags.slo_ms)))?,
+            .map_err(|_| anyhow!("--slo-ms {}: give milliseconds above 0", flags.slo_ms))?,
         arrivals,
         service,
         faults,
@@ -95,8 +83,7 @@ fn faults(cluster: &Cluster, profile: Option<&Profile>) -> anyhow::Result<Faults
 }
 
 fn instances(cluster: &Cluster, profile: Option<&Profile>) -> anyhow::Result<u32> {
-    let workers = (!cluster.worker.is_empty()).then_some(cluster.worker.len() as u32);
-    let known = cluster.instances.or(profile.map(|profile| profile.instances)).or(workers);
+    let known = cluster.instances.or(profile.map(|profile| profile.instances));
     known.context("unknown number of instances: give --instances")
 }
 
@@ -112,26 +99,6 @@ fn service(cluster: &Cluster, profile: Option<&Profile>) -> anyhow::Result<Servi
         });
     }
     Ok(profile.map(|profile| profile.service.clone()).unwrap_or_default())
-}
-
-/// Measures service times at all workers, at the same time.
-fn measured(cluster: &Cluster) -> anyhow::Result<Service> {
-    let model = cluster.model.clone().context("no model to measure: give --model")?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let _inside = runtime.enter();
-    let workers = cluster.worker.iter().map(|url| {
-        let endpoint: Endpoint = url.parse().with_context(|| format!("'{url}' is not an address"))?;
-        Ok(client::connect(&endpoint, &client::Config::default())?)
-    });
-    let workers: Vec<Arc<dyn Client>> = workers.collect::<anyhow::Result<_>>()?;
-    let (length, rows) = (Duration::from_secs(cluster.seconds), cluster.max_batch.min(8));
-    let bar = Arc::new(Bar::spinner("requests measured"));
-    let service = runtime.block_on(measure::service(&workers, &model, length, rows, bar.clone()))?;
-    drop(bar);
-    if let Distribution::Sample { values } = &service.time_ms {
-        eprintln!("measured {} requests: {:.2} ms on average", values.len(), service.time_ms.mean());
-    }
-    Ok(service)
 }
 
 /// Largest trace or sample that is read, in bytes.

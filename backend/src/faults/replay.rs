@@ -9,7 +9,7 @@
 use std::time::{Duration, Instant};
 
 use parm_protocol::Tensor;
-use parm_workload::clock::Moment;
+use parm_workload::Time;
 use parm_workload::{Ending, Faults, PROFILES, SCENARIOS, Scenario, Schedule};
 use serde::{Deserialize, Serialize};
 
@@ -113,11 +113,11 @@ impl Playing {
     ) -> Option<Fate> {
         let instance =
             u32::try_from(instance).ok()?.checked_add(self.first).filter(|it| *it < self.instances)?;
-        let began = Moment::after(began.checked_duration_since(self.start)?);
+        let began = Time::ZERO + began.checked_duration_since(self.start)?;
         let length = self.schedule.longest(instance, names(inputs));
         let ending = self.schedule.run(instance, began, length * took.as_nanos() as f64);
         self.schedule.forget(instance, began);
-        let time = |at: Moment| self.start.checked_add(Duration::from_nanos(at.as_nanos()));
+        let time = |at: Time| self.start.checked_add(Duration::from_nanos(at.as_nanos()));
         Some(match ending {
             Ending::Answered { at, wrong } => time(at).map_or(Fate::Never, |at| Fate::Answers(at, wrong)),
             Ending::Lost { at } => time(at).map_or(Fate::Never, Fate::Dies),

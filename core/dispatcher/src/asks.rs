@@ -17,11 +17,11 @@ use parm_grants::{Ask, Class};
 use slotmap::SecondaryMap;
 use smallvec::SmallVec;
 
+use crate::Time;
 use crate::dispatcher::{Action, Dispatcher};
 use crate::instance::{InstanceKey, Served};
 use crate::model::ModelKey;
 use crate::query::QueryKey;
-use crate::time::Time;
 
 /// What is wanted of an instance: an ask with the time since which its oldest want waits.
 #[derive(Clone, Copy, Debug)]

@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use crate::Time;
 use crate::condition::PATIENCE;
 use crate::dispatcher::{Action, CancelReason, Dispatcher, End, Row};
 use crate::instance::{InstanceKey, Job};
@@ -10,7 +11,6 @@ use crate::query::{
     Accept, Answer, Attempt, AttemptState, By, Failure, InLine, JobKey, Query, QueryKey, Reject, Why,
 };
 use crate::suits::Books;
-use crate::time::Time;
 
 /// Queries of one job.
 pub(crate) type Keys = SmallVec<[QueryKey; 1]>;

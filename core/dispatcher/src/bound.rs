@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use slotmap::new_key_type;
 
-use crate::time::Time;
+use crate::Time;
 use crate::turns::Payer;
 
 /// Approximate answers that are allowed in a minute with few answers.

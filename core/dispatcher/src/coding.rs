@@ -32,9 +32,9 @@ use parm_encoder::{Arrived, Recovery, Set};
 use slotmap::{SlotMap, new_key_type};
 use smallvec::SmallVec;
 
+use crate::Time;
 use crate::instance::InstanceKey;
 use crate::query::{Answer, By, QueryKey, Reject, Shape};
-use crate::time::Time;
 
 new_key_type! {
     /// The name of a coding group. It is never given twice.

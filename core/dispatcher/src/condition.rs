@@ -14,13 +14,13 @@
 
 use std::time::Duration;
 
+use crate::Time;
 use crate::dispatcher::{Action, Dispatcher};
 use crate::health::Trouble;
 use crate::instance::InstanceKey;
 use crate::model::Model;
 use crate::query::Failure;
 use crate::suits::Books;
-use crate::time::Time;
 
 /// What is wrong with an instance.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -8,6 +8,7 @@ use parm_grants::Ask;
 use slotmap::SlotMap;
 use smallvec::SmallVec;
 
+use crate::Time;
 use crate::calendar::{Calendar, Look};
 use crate::condition::Condition;
 use crate::counters::Counters;
@@ -18,7 +19,6 @@ use crate::policy::{Policy, StandInPolicy};
 use crate::query::{Accept, Answer, Attempt, By, Failure, JobKey, Query, QueryKey, Reject, Submission, Why};
 use crate::step::{Facts, Step, step};
 use crate::suits::{Books, Fit};
-use crate::time::Time;
 use crate::turns::{Payer, Terms, Turns};
 
 /// What the caller should do.

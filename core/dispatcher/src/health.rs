@@ -8,8 +8,8 @@
 
 use std::time::Duration;
 
+use crate::Time;
 use crate::query::Failure;
-use crate::time::Time;
 
 /// When instances are taken out of service, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq)]

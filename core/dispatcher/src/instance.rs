@@ -4,6 +4,7 @@ use parm_shares::Charge;
 use slotmap::new_key_type;
 use smallvec::SmallVec;
 
+use crate::Time;
 use crate::asks::Want;
 use crate::condition::Watch;
 use crate::estimate::{Concurrency, Speed};
@@ -11,7 +12,6 @@ use crate::health::{Health, HealthSettings};
 use crate::model::ModelKey;
 use crate::query::{JobKey, QueryKey, Why};
 use crate::site::Site;
-use crate::time::Time;
 use crate::turns::Payer;
 
 new_key_type! {

@@ -2,13 +2,13 @@
 
 use smallvec::SmallVec;
 
+use crate::Time;
 use crate::dispatcher::{Action, Dispatcher, End, Models};
 use crate::health::{Health, Trouble};
 use crate::instance::{InstanceKey, Job, Served};
 use crate::model::{ALIKE, ModelKey, SAME};
 use crate::query::{Failure, JobKey};
 use crate::suits::Books;
-use crate::time::Time;
 
 /// All speeds are compared again after so many runs, and at once if one instance becomes slow or fast.
 const COMPARE_EVERY: u32 = 32;

@@ -48,7 +48,6 @@ mod script;
 mod site;
 mod step;
 mod suits;
-mod time;
 mod turns;
 
 pub use agreement::Agreement;
@@ -64,9 +63,9 @@ pub use doubt::Doubts;
 pub use health::HealthSettings;
 pub use instance::{InstanceKey, InstanceSpec, Offered};
 pub use model::{ModelKey, ModelSettings};
+pub use parm_durations::Time;
 pub use policy::{Placement, Policy, StandInPolicy};
 pub use query::{Accept, Answer, By, Failure, JobKey, QueryKey, Reject, Shape, Submission, Why};
 pub use reading::{InstanceReading, ModelReading};
 pub use site::Site;
-pub use time::Time;
 pub use turns::{Payer, ShareKey, Terms};

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use smallvec::{SmallVec, smallvec};
 
+use crate::Time;
 use crate::attempts::Keys;
 use crate::batch::{self, Load};
 use crate::dispatcher::{Dispatcher, Models};
@@ -19,7 +20,6 @@ use crate::query::{QueryKey, Why};
 use crate::site::FARTHEST;
 use crate::step::again;
 use crate::suits::{Books, Fit};
-use crate::time::Time;
 
 /// Where an attempt may start now.
 enum Place {

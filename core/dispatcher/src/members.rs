@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use crate::Time;
 use crate::bound::Bounds;
 use crate::dispatcher::{Dispatcher, End, Models};
 use crate::health::Health;
@@ -13,7 +14,6 @@ use crate::instance::{Instance, InstanceKey, InstanceSpec, Offered, Served};
 use crate::model::{Model, ModelKey, ModelSettings};
 use crate::query::{Failure, QueryKey};
 use crate::suits::Books;
-use crate::time::Time;
 
 impl<P: Clone, O> Dispatcher<P, O> {
     /// Adds a model. Its stand-in is added before it.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use slotmap::new_key_type;
 
+use crate::Time;
 use crate::batch::Limit;
 use crate::bound::BoundsKey;
 use crate::budget::{Budget, BudgetSettings};
@@ -14,7 +15,6 @@ use crate::health::HealthSettings;
 use crate::instance::InstanceKey;
 use crate::policy::{Placement, Policy};
 use crate::query::QueryKey;
-use crate::time::Time;
 use crate::turns::Lanes;
 
 new_key_type! {

@@ -5,11 +5,11 @@ use std::time::Duration;
 use slotmap::new_key_type;
 use smallvec::SmallVec;
 
+use crate::Time;
 use crate::counters::Limits;
 use crate::instance::InstanceKey;
 use crate::model::ModelKey;
 use crate::policy::Policy;
-use crate::time::Time;
 use crate::turns::{Payer, ShareKey};
 
 new_key_type! {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::Time;
 use crate::condition::Condition;
 use crate::counters::Counters;
 use crate::dispatcher::Dispatcher;
@@ -9,7 +10,6 @@ use crate::health::Trouble;
 use crate::instance::{InstanceKey, Served};
 use crate::model::ModelKey;
 use crate::query::Why;
-use crate::time::Time;
 
 /// How a model is.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
+use crate::Time;
 use crate::counters::Limits;
 use crate::model::ModelKey;
 use crate::policy::Policy;
 use crate::query::{Accept, Attempt, AttemptState, By, Failure, Query, Reject, Why};
-use crate::time::Time;
 
 /// What a query needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

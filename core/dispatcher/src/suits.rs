@@ -23,12 +23,12 @@ use std::time::Duration;
 use slotmap::SlotMap;
 use smallvec::SmallVec;
 
+use crate::Time;
 use crate::bound::{Bounds, BoundsKey};
 use crate::instance::{Instance, InstanceKey, Job, Served};
 use crate::model::{Model, ModelKey};
 use crate::policy::Placement;
 use crate::query::{Attempt, JobKey, Query, QueryKey, Reject, Why};
-use crate::time::Time;
 
 /// The books: the models, their bounds, instances, queries and jobs.
 #[derive(Debug)]

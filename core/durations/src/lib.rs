@@ -1,4 +1,5 @@
-//! Numbers in files: durations with their unit in the name, bounded counts, and the range that a setting allows.
+//! Numbers in files: durations with their unit in the name, bounded counts, and the range that a setting allows. And [`Time`], a
+//! moment for the dispatcher and the simulator.
 //!
 //! A [`Duration`] in code is a whole number in the file, with its unit in the name. [`Whole`] and [`Real`] bound counts and
 //! other numbers in the same way, and [`range`] says which values a setting takes, for error messages.
@@ -28,6 +29,7 @@
 
 mod bounded;
 mod schema;
+mod time;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -39,6 +41,7 @@ use serde::{Deserializer, Serializer};
 
 pub use bounded::{Real, Unsigned, Whole};
 pub use schema::{Leaf, leaves, range, with_range};
+pub use time::Time;
 
 /// Whole milliseconds.
 pub type Millis = Count<1_000_000, 0>;

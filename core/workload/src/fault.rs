@@ -61,19 +61,6 @@ pub enum Fault {
         #[serde(default)]
         on: Targets,
     },
-    /// An instance may only run for a part of each period and then stands still until the next one: a CPU limit of a
-    /// container.
-    Quota {
-        /// Milliseconds that it may run in a period.
-        #[serde(rename = "run_ms", with = "Millis")]
-        run: Duration,
-        /// Milliseconds of a period. Default 100, as in Linux.
-        #[serde(rename = "period_ms", with = "Millis", default = "usual_period")]
-        period: Duration,
-        /// Affected instances. Default: each, with periods that begin at times of its own.
-        #[serde(default)]
-        on: Targets,
-    },
     /// Run times follow the query: the n-th query of a run has the n-th factor on every instance, then from the first
     /// again. A worker does not know a query's number and takes the factor that a hash of its inputs selects.
     Sizes {
@@ -185,7 +172,6 @@ impl Fault {
             Fault::Straggle { on, .. }
             | Fault::Slow { on, .. }
             | Fault::Pace { on, .. }
-            | Fault::Quota { on, .. }
             | Fault::Sizes { on, .. }
             | Fault::Hang { on, .. }
             | Fault::Partition { on, .. }
@@ -203,11 +189,9 @@ impl Fault {
             | Fault::Partition { when, .. }
             | Fault::Crash { when, .. }
             | Fault::Wrong { when, .. } => Some(when),
-            Fault::Straggle { .. }
-            | Fault::Pace { .. }
-            | Fault::Quota { .. }
-            | Fault::Sizes { .. }
-            | Fault::Shuffles { .. } => None,
+            Fault::Straggle { .. } | Fault::Pace { .. } | Fault::Sizes { .. } | Fault::Shuffles { .. } => {
+                None
+            }
         }
     }
 
@@ -252,11 +236,6 @@ impl Fault {
                     factors.iter().try_for_each(|times| factor("factor in `series`", *times))
                 })
             }
-            Fault::Quota { run, period, .. } => {
-                let (run_ms, period_ms) = (run.as_secs_f64() * 1e3, period.as_secs_f64() * 1e3);
-                within("period_ms", period_ms, 1.0, 1e12, "of at least 1")?;
-                within("run_ms", run_ms, 1.0, period_ms, "from 1 to period_ms")
-            }
             Fault::Sizes { factors, .. } => {
                 within("number of `factors`", factors.len() as f64, 1.0, 1e7, "from 1 to 1e7")?;
                 // Sizes vary widely: a short input takes a small part of the mean.
@@ -282,10 +261,6 @@ fn all() -> f64 {
 
 fn one() -> f64 {
     1.0
-}
-
-fn usual_period() -> Duration {
-    Duration::from_millis(100)
 }
 
 fn least_mb() -> f64 {
@@ -470,9 +445,6 @@ mod tests {
             refused(pace(vec![vec![1.0, 0.0]])),
             Some(Error::BadFault { name: "factor in `series`", .. })
         ));
-        let quota = Fault::Quota { run: ms(101), period: ms(100), on: Targets::Each };
-        let range = "from 1 to period_ms";
-        assert_eq!(refused(quota), Some(Error::BadFault { fault: 0, name: "run_ms", value: 101.0, range }));
     }
 
     #[test]

@@ -6,21 +6,18 @@
 //!
 //! [`Faults`] is a list in a configuration file. [`Schedule`] applies it for a seed and a number of instances. It is a
 //! pure function of (instance, moment), so every policy of an experiment faces the same faults and a run can be repeated.
-//! Only a CPU quota depends on earlier runs. Run times can also follow the query: [`Schedule::length`].
-//! `fault` is the file format; `spans` and `shuffles` turn it into stretches of time, and `quota` limits run time; `schedule`
-//! gives the condition of an instance; `progress` computes when a run ends. `clock` is the time of all of them, `distribution`
-//! and `service` give service times, and `numbers` reads measurements. [`chat`] is a replica that answers chats.
+//! Run times can also follow the query: [`Schedule::length`].
+//! `fault` is the file format; `spans` and `shuffles` turn it into stretches of time; `schedule` gives the condition of an
+//! instance and computes when a run ends. `distribution` and `service` give service times, and `numbers` reads
+//! measurements. [`chat`] is a replica that answers chats.
 
 pub mod arrivals;
 pub mod chat;
-pub mod clock;
 pub mod distribution;
 mod error;
 mod fault;
 mod numbers;
 mod outcome;
-mod progress;
-mod quota;
 mod scenario;
 mod schedule;
 pub mod service;
@@ -32,7 +29,7 @@ pub use error::Error;
 pub use fault::{By, Fault, Faults, Targets, When};
 pub use numbers::numbers;
 pub use outcome::Outcome;
+pub use parm_durations::Time;
 pub use parm_random::Random;
-pub use progress::Ending;
 pub use scenario::{PROFILES, SCENARIOS, Scenario};
-pub use schedule::{Condition, Schedule, State};
+pub use schedule::{Condition, Ending, Schedule, State};

@@ -1,4 +1,5 @@
-//! The condition of an instance at a moment: a pure function of the faults, a seed, the instance and the moment.
+//! The condition of an instance at a moment: a pure function of the faults, a seed, the instance and the moment. And how a run
+//! ends that meets faults.
 //!
 //! Random episodes cannot be computed for one moment alone, so they are generated up to the latest requested moment and
 //! kept until `forget`. The answers do not depend on the order of requests, only their cost does: requests in order of
@@ -7,13 +8,12 @@
 use std::sync::Arc;
 
 use crate::Error;
-use crate::clock::Moment;
 use crate::distribution::Distribution;
 use crate::fault::Place;
-use crate::quota::{Quota, Spent};
 use crate::shuffles::{Shuffles, Size};
 use crate::spans::{Effect, Episodes, Pace, Span, Stages};
 use crate::{By, Fault, Faults, When};
+use parm_durations::Time;
 use parm_random::Random;
 
 /// Faults on a number of instances, for a seed.
@@ -34,7 +34,7 @@ pub struct Condition {
     /// Share of its answers that are wrong.
     pub wrong: f64,
     /// The condition does not change before this moment.
-    pub until: Moment,
+    pub until: Time,
 }
 
 /// Whether an instance works; if several faults apply, the last in this order counts.
@@ -50,12 +50,30 @@ pub enum State {
     Down,
 }
 
+/// How a run ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// With an answer that is in at this moment.
+    Answered {
+        /// When the answer is in.
+        at: Time,
+        /// It is wrong.
+        wrong: bool,
+    },
+    /// The instance went down with it.
+    Lost {
+        /// When.
+        at: Time,
+    },
+    /// Never: the instance hangs or is cut off for good.
+    Never,
+}
+
 #[derive(Clone, Debug, Default)]
 struct Instance {
     straggles: Vec<Straggle>,
     sizes: Vec<Arc<[f64]>>,
     paces: Vec<Pace>,
-    quota: Option<Quota>,
     episodes: Vec<Episodes>,
     crashes: bool,
 }
@@ -81,7 +99,7 @@ impl Schedule {
     }
 
     /// Returns the condition of an instance at a moment.
-    pub fn condition(&mut self, instance: u32, at: Moment) -> Condition {
+    pub fn condition(&mut self, instance: u32, at: Time) -> Condition {
         let mut condition = Condition::fine();
         for episodes in &mut self.instances[instance as usize].episodes {
             let (effect, until) = episodes.spans(at).look(at);
@@ -99,7 +117,7 @@ impl Schedule {
     }
 
     /// Returns the factor of stragglers on a run that starts at this moment, without those that follow the query.
-    pub fn straggling(&self, instance: u32, start: Moment) -> f64 {
+    pub fn straggling(&self, instance: u32, start: Time) -> f64 {
         let number = u64::from(instance);
         self.instances[instance as usize]
             .straggles
@@ -136,19 +154,8 @@ impl Schedule {
         queries.into_iter().map(|query| self.length(instance, query)).reduce(f64::max).unwrap_or(1.0)
     }
 
-    /// Works for this many nanoseconds within an instance's quota, up to a moment.
-    pub(crate) fn spend(&mut self, instance: u32, from: Moment, work: f64, until: Moment) -> Spent {
-        if let Some(quota) = &mut self.instances[instance as usize].quota {
-            return quota.spend(from, work, until);
-        }
-        match from.later(work) {
-            done if done <= until && done < Moment::NEVER => Spent::Done(done),
-            _ => Spent::Stopped(until.nanos_since(from) as f64),
-        }
-    }
-
     /// Returns the first downtime of an instance at or after a moment: its start and end.
-    pub fn next_crash(&mut self, instance: u32, after: Moment) -> Option<(Moment, Moment)> {
+    pub fn next_crash(&mut self, instance: u32, after: Time) -> Option<(Time, Time)> {
         if !self.instances[instance as usize].crashes {
             return None;
         }
@@ -160,7 +167,7 @@ impl Schedule {
                     return Some((from, to));
                 }
                 let (_, until) = spans.look(at);
-                if until == Moment::NEVER || !episodes.crashes() {
+                if until == Time::MAX || !episodes.crashes() {
                     return None;
                 }
                 at = until;
@@ -170,13 +177,58 @@ impl Schedule {
     }
 
     /// Discards the knowledge of an instance before a moment, which must not be requested again.
-    pub fn forget(&mut self, instance: u32, before: Moment) {
+    pub fn forget(&mut self, instance: u32, before: Time) {
         self.instances[instance as usize].episodes.iter_mut().for_each(|episodes| episodes.forget(before));
         self.shuffles.iter_mut().for_each(|shuffles| shuffles.forget(instance, before));
     }
 
-    pub(crate) fn seed(&self) -> u64 {
-        self.seed
+    /// Returns how a run ends that starts at this moment and would take this many nanoseconds without faults. Faults
+    /// that follow the query are not included: multiply by [`Schedule::longest`].
+    ///
+    /// The work is spread over the stretches of time that it lasts, each at its own speed. A run that is nearly done when an
+    /// episode begins is hardly affected, and a run on a hung instance ends when the hang is over and the work is done.
+    pub fn run(&mut self, instance: u32, start: Time, nanos: f64) -> Ending {
+        let mut left = nanos * self.straggling(instance, start);
+        let mut at = start;
+        let mut arrived = false;
+        loop {
+            let now = self.condition(instance, at);
+            match now.state {
+                State::Down => return Ending::Lost { at },
+                State::Hangs => {}
+                State::CutOff if !arrived => {}
+                State::CutOff | State::Works => {
+                    arrived = true;
+                    let done = at.later(left * now.slowdown);
+                    if done <= now.until && done < Time::MAX {
+                        return self.deliver(instance, done);
+                    }
+                    left -= now.until.nanos_since(at) / now.slowdown;
+                }
+            }
+            if now.until == Time::MAX {
+                return Ending::Never;
+            }
+            at = now.until;
+        }
+    }
+
+    /// A completed answer waits until the frontend can be reached.
+    fn deliver(&mut self, instance: u32, ready: Time) -> Ending {
+        let mut at = ready;
+        loop {
+            let now = self.condition(instance, at);
+            match now.state {
+                State::CutOff if now.until == Time::MAX => return Ending::Never,
+                State::CutOff => at = now.until,
+                State::Down if at > ready => return Ending::Lost { at },
+                State::Works | State::Hangs | State::Down => {
+                    let name = [WRONG, u64::from(instance), ready.as_nanos()];
+                    let wrong = now.wrong > 0.0 && Random::of(self.seed, name).uniform() < now.wrong;
+                    return Ending::Answered { at, wrong };
+                }
+            }
+        }
     }
 
     fn add(&mut self, fault: &Fault, place: Place) {
@@ -200,15 +252,6 @@ impl Schedule {
                 }
                 Fault::Pace { step, series, .. } => {
                     instance.paces.push(Pace::new(series[turn % series.len()].clone(), *step));
-                }
-                Fault::Quota { run, period, .. } => {
-                    let phase = Random::of(place.seed, [PHASE, index, u64::from(number)]).unit();
-                    let quota = Quota::new(*run, *period, phase);
-                    // The tighter quota is the one that an instance meets.
-                    let tighter = instance.quota.as_ref().is_none_or(|other| quota.share() < other.share());
-                    if tighter {
-                        instance.quota = Some(quota);
-                    }
                 }
                 _ => {}
             }
@@ -238,10 +281,10 @@ impl Straggle {
 
 impl Condition {
     fn fine() -> Self {
-        Self { slowdown: 1.0, state: State::Works, wrong: 0.0, until: Moment::NEVER }
+        Self { slowdown: 1.0, state: State::Works, wrong: 0.0, until: Time::MAX }
     }
 
-    fn add(&mut self, effect: Option<Effect>, until: Moment) {
+    fn add(&mut self, effect: Option<Effect>, until: Time) {
         self.until = self.until.min(until);
         match effect {
             None => {}
@@ -270,11 +313,11 @@ fn stages(fault: &Fault) -> Option<(When, Stages)> {
     Some((fault.when()?.clone(), Stages { first, then }))
 }
 
+const WRONG: u64 = 0x3106;
 const STRAGGLE: u64 = 0x57A6;
 const EPISODES: u64 = 0xE915;
 const OWN: u64 = 0x0714;
 const QUERY: u64 = 0x9E47;
-const PHASE: u64 = 0x94A5;
 
 #[cfg(test)]
 mod tests {
@@ -283,8 +326,10 @@ mod tests {
     use super::*;
     use crate::Targets;
 
-    fn at(ms: u64) -> Moment {
-        Moment::after(Duration::from_millis(ms))
+    const MS: f64 = 1e6;
+
+    fn at(ms: u64) -> Time {
+        Time::ZERO + Duration::from_millis(ms)
     }
 
     fn schedule(faults: Vec<Fault>, seed: u64) -> Schedule {
@@ -333,10 +378,10 @@ mod tests {
     #[test]
     fn condition_is_constant_until_its_stated_end() {
         let mut schedule = schedule(vec![episodes(Targets::Each), shuffles()], 3);
-        let mut now = Moment::START;
+        let mut now = Time::ZERO;
         for _ in 0..500 {
             let here = schedule.condition(2, now);
-            let between = Moment::from_nanos((now.as_nanos() + here.until.as_nanos()) / 2);
+            let between = Time::from_nanos((now.as_nanos() + here.until.as_nanos()) / 2);
             assert_eq!(schedule.condition(2, between).slowdown, here.slowdown);
             now = here.until;
         }
@@ -372,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn factor_by_query_is_equal_on_each_instance_at_each_time() {
+    fn factor_by_query_is_equal_on_each_affected_instance_at_each_time() {
         let schedule = drawn(By::Query, Targets::Each);
         let of = |query| schedule.length(0, query);
         assert!(schedule.follows_queries());
@@ -386,31 +431,22 @@ mod tests {
         assert!((median - 1.0).abs() < 0.02 && (p84 / 0.35f64.exp() - 1.0).abs() < 0.02, "{median} {p84}");
         let longest = [7, 8, 9].map(of).into_iter().fold(0.0, f64::max);
         assert_eq!(schedule.longest(5, [7, 8, 9]), longest);
-    }
-
-    #[test]
-    fn factor_by_query_applies_to_affected_instances_only() {
-        let schedule = drawn(By::Query, Targets::Only(vec![2]));
-        assert_ne!(schedule.longest(2, [1]), 1.0);
-        assert_eq!(schedule.longest(3, [1]), 1.0);
-        assert!(!drawn(By::Run, Targets::Each).follows_queries());
+        let one = drawn(By::Query, Targets::Only(vec![2]));
+        assert!(one.longest(2, [1]) != 1.0 && one.longest(3, [1]) == 1.0);
     }
 
     #[test]
     fn factor_by_instance_is_drawn_once() {
         let schedule = drawn(By::Instance, Targets::Each);
         let of = |instance| schedule.straggling(instance, at(0));
-        assert!(
-            (0..18)
-                .all(|instance| (1..50).all(|s| schedule.straggling(instance, at(s * 977)) == of(instance)))
-        );
-        assert!((1..18).all(|instance| of(instance) != of(0)));
+        let same = |instance| (1..50).all(|s| schedule.straggling(instance, at(s * 977)) == of(instance));
+        assert!((0..18).all(same) && (1..18).all(|instance| of(instance) != of(0)));
     }
 
     #[test]
     fn sizes_are_taken_in_the_order_of_queries() {
-        let schedule =
-            schedule(vec![Fault::Sizes { factors: vec![1.0, 3.0, 0.5], file: None, on: Targets::Each }], 1);
+        let sizes = Fault::Sizes { factors: vec![1.0, 3.0, 0.5], file: None, on: Targets::Each };
+        let schedule = schedule(vec![sizes], 1);
         assert_eq!([0, 1, 2, 3, 4].map(|query| schedule.length(8, query)), [1.0, 3.0, 0.5, 1.0, 3.0]);
         assert_eq!(schedule.longest(8, [2, 4]), 3.0);
     }
@@ -429,5 +465,71 @@ mod tests {
         let mut each = slow(Targets::Each);
         let fives = (0..18).filter(|instance| each(*instance, 0) == 5.0).count();
         assert_eq!(fives, 9, "half of the instances have each of the two series");
+    }
+
+    fn check(faults: Vec<Fault>, start: u64, work: f64, expect: Ending) {
+        let mut schedule = Schedule::new(&Faults(faults), 1, 1).unwrap();
+        assert_eq!(schedule.run(0, at(start), work * MS), expect);
+    }
+
+    fn once(at_ms: u64, length_ms: u64) -> When {
+        When::Once { at: Duration::from_millis(at_ms), length: Duration::from_millis(length_ms) }
+    }
+
+    fn answered(ms: u64) -> Ending {
+        Ending::Answered { at: at(ms), wrong: false }
+    }
+
+    #[test]
+    fn run_is_slowed_during_each_episode() {
+        let slow = || vec![Fault::Slow { factor: 5.0, when: once(100, 50), on: Targets::Each }];
+        check(slow(), 0, 20.0, answered(20));
+        check(slow(), 90, 20.0, answered(150)); // 10 at full speed, 10 at a fifth of it
+        check(slow(), 120, 20.0, answered(164)); // 30 ms of the episode are worth 6
+        check(slow(), 150, 20.0, answered(170));
+    }
+
+    #[test]
+    fn slowdowns_multiply() {
+        let slow = |factor| Fault::Slow { factor, when: When::Always, on: Targets::Each };
+        check(vec![slow(2.0), slow(3.0)], 0, 10.0, answered(60));
+    }
+
+    #[test]
+    fn hang_delays_the_run_and_partition_only_its_answer() {
+        let hang = || vec![Fault::Hang { when: once(10, 3000), on: Targets::Each }];
+        check(hang(), 0, 20.0, answered(3020));
+        check(hang(), 500, 20.0, answered(3030));
+        let cut = || vec![Fault::Partition { when: once(10, 3000), on: Targets::Each }];
+        check(cut(), 0, 20.0, answered(3010));
+        check(cut(), 500, 20.0, answered(3030)); // the request arrives only after the partition
+        check(cut(), 0, 5.0, answered(5));
+        check(vec![Fault::Hang { when: When::Always, on: Targets::Each }], 0, 5.0, Ending::Never);
+    }
+
+    #[test]
+    fn crash_loses_the_run_and_the_restart_is_slow() {
+        let crash = || {
+            let (when, on) = (once(100, 1000), Targets::Each);
+            vec![Fault::Crash { when, on, slow_start: 3.0, slow_start_for: Duration::from_millis(500) }]
+        };
+        check(crash(), 90, 20.0, Ending::Lost { at: at(100) });
+        check(crash(), 200, 20.0, Ending::Lost { at: at(200) });
+        check(crash(), 1100, 20.0, answered(1160));
+        check(crash(), 1600, 20.0, answered(1620));
+        let mut schedule = Schedule::new(&Faults(crash()), 1, 1).unwrap();
+        assert_eq!(schedule.next_crash(0, at(0)), Some((at(100), at(1100))));
+        assert_eq!(schedule.next_crash(0, at(1100)), None);
+    }
+
+    #[test]
+    fn a_share_of_the_answers_is_wrong() {
+        let faults = Faults(vec![Fault::Wrong { share: 0.2, when: When::Always, on: Targets::Each }]);
+        let mut schedule = Schedule::new(&faults, 4, 1).unwrap();
+        let wrong = (0..5000).filter(|i| {
+            matches!(schedule.run(0, at(i * 20), 20.0 * MS), Ending::Answered { wrong: true, .. })
+        });
+        let wrong = wrong.count();
+        assert!((900..1100).contains(&wrong), "{wrong}");
     }
 }

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Error;
 use crate::distribution::Distribution;
-use crate::{Error, clock::Moment};
+use parm_durations::Time;
 use parm_random::Random;
 
 /// Service times of one model.
@@ -84,7 +85,7 @@ pub struct Run {
     /// The instance, counted from 0.
     pub instance: u32,
     /// When the run starts.
-    pub start: Moment,
+    pub start: Time,
 }
 
 /// Separates these draws from those of faults.
@@ -94,7 +95,7 @@ const STREAM: u64 = 0x5E41_1CE0;
 mod tests {
     use super::*;
 
-    const RUN: Run = Run { seed: 1, instance: 0, start: Moment::START };
+    const RUN: Run = Run { seed: 1, instance: 0, start: Time::ZERO };
 
     #[test]
     fn further_rows_of_a_batch_cost_their_share() {
@@ -134,7 +135,7 @@ mod tests {
             Service { time_ms: Distribution::Exponential { mean: 5.0, shift: 0.0 }, ..Service::default() };
         assert_eq!(service.nanos(1, RUN), service.nanos(1, RUN));
         assert_ne!(service.nanos(1, RUN), service.nanos(1, Run { instance: 1, ..RUN }));
-        assert_ne!(service.nanos(1, RUN), service.nanos(1, Run { start: Moment::from_nanos(1), ..RUN }));
+        assert_ne!(service.nanos(1, RUN), service.nanos(1, Run { start: Time::from_nanos(1), ..RUN }));
     }
 
     #[test]

@@ -5,9 +5,9 @@
 //! therefore simulated together, transfer by transfer, and each instance's spans follow the number of transfers on its
 //! link: each slows queries to it down.
 
-use crate::clock::Moment;
 use crate::fault::Place;
 use crate::spans::{Effect, Span, Spans};
+use parm_durations::Time;
 use parm_random::Random;
 
 #[derive(Clone, Debug)]
@@ -16,9 +16,9 @@ pub(crate) struct Shuffles {
     /// What one transfer adds to the factor on service times.
     each: f64,
     draw: Random,
-    now: Moment,
+    now: Time,
     /// Earlier moments are not requested.
-    past: Moment,
+    past: Time,
     transfers: Vec<Transfer>,
     links: Vec<Link>,
 }
@@ -40,7 +40,7 @@ struct Transfer {
 #[derive(Clone, Debug, Default)]
 struct Link {
     transfers: u32,
-    since: Moment,
+    since: Time,
     spans: Spans,
 }
 
@@ -49,15 +49,8 @@ impl Shuffles {
         let links = vec![Link::default(); place.instances as usize];
         let draw = Random::of(place.seed, [PAIRS, place.index as u64]);
         let transfers = Vec::with_capacity(concurrent as usize);
-        let mut shuffles = Self {
-            size,
-            each: factor - 1.0,
-            draw,
-            now: Moment::START,
-            past: Moment::START,
-            transfers,
-            links,
-        };
+        let mut shuffles =
+            Self { size, each: factor - 1.0, draw, now: Time::ZERO, past: Time::ZERO, transfers, links };
         // A transfer needs two instances.
         if place.instances >= 2 {
             (0..concurrent).for_each(|_| shuffles.begin());
@@ -66,7 +59,7 @@ impl Shuffles {
     }
 
     /// The spans of one instance, known beyond this moment.
-    pub(crate) fn spans(&mut self, instance: u32, beyond: Moment) -> &Spans {
+    pub(crate) fn spans(&mut self, instance: u32, beyond: Time) -> &Spans {
         while !self.links[instance as usize].spans.settles(beyond) {
             self.step();
         }
@@ -74,7 +67,7 @@ impl Shuffles {
     }
 
     /// Discards the spans that are over; those of the other instances too, if there are many.
-    pub(crate) fn forget(&mut self, instance: u32, before: Moment) {
+    pub(crate) fn forget(&mut self, instance: u32, before: Time) {
         self.links[instance as usize].spans.forget(before);
         self.past = before;
     }
@@ -83,7 +76,7 @@ impl Shuffles {
     fn step(&mut self) {
         let next = (0..self.transfers.len()).map(|index| (self.needs(index), index));
         let Some((needs, ended)) = next.min_by(|a, b| a.0.total_cmp(&b.0)) else {
-            self.links.iter_mut().for_each(|link| link.spans.known(Moment::NEVER));
+            self.links.iter_mut().for_each(|link| link.spans.known(Time::MAX));
             return;
         };
         for index in 0..self.transfers.len() {
@@ -133,7 +126,7 @@ impl Shuffles {
 
 impl Link {
     /// Records the effect until now.
-    fn note(&mut self, now: Moment, each: f64) {
+    fn note(&mut self, now: Time, each: f64) {
         if self.transfers > 0 && each > 0.0 {
             let effect = Effect::Slow(1.0 + each * f64::from(self.transfers));
             self.spans.push(Span { from: self.since, to: now, effect });
@@ -154,7 +147,7 @@ mod tests {
         Shuffles::new(concurrent, size, 2.0, Place { seed: 3, index: 0, instances })
     }
 
-    fn factor(shuffles: &mut Shuffles, instance: u32, at: Moment) -> f64 {
+    fn factor(shuffles: &mut Shuffles, instance: u32, at: Time) -> f64 {
         match shuffles.spans(instance, at).look(at).0 {
             Some(Effect::Slow(factor)) => factor,
             _ => 1.0,
@@ -165,7 +158,7 @@ mod tests {
     fn every_transfer_slows_two_instances() {
         let mut shuffles = shuffles(4, 18);
         for second in 0..500 {
-            let at = Moment::from_nanos(second * 1_000_000_000 + 7);
+            let at = Time::from_nanos(second * 1_000_000_000 + 7);
             let added: f64 = (0..18).map(|instance| factor(&mut shuffles, instance, at) - 1.0).sum();
             assert_eq!(added, 8.0, "at {second} s");
         }
@@ -178,7 +171,7 @@ mod tests {
         let ended = |concurrent| {
             let mut shuffles = shuffles(concurrent, 2);
             let mut steps = 0;
-            while shuffles.now < Moment::from_nanos(1_000_000_000_000) {
+            while shuffles.now < Time::from_nanos(1_000_000_000_000) {
                 shuffles.step();
                 steps += 1;
             }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::When;
-use crate::clock::Moment;
+use parm_durations::Time;
 use parm_random::Random;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,8 +25,8 @@ pub(crate) enum Effect {
 /// A stretch of time; the end is not part of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Span {
-    pub(crate) from: Moment,
-    pub(crate) to: Moment,
+    pub(crate) from: Time,
+    pub(crate) to: Time,
     pub(crate) effect: Effect,
 }
 
@@ -35,12 +35,12 @@ pub(crate) struct Span {
 pub(crate) struct Spans {
     spans: VecDeque<Span>,
     /// All spans that begin before this moment are in `spans`.
-    known_until: Moment,
+    known_until: Time,
 }
 
 impl Spans {
     /// Returns the effect at a moment, and until when it is known not to change.
-    pub(crate) fn look(&self, at: Moment) -> (Option<Effect>, Moment) {
+    pub(crate) fn look(&self, at: Time) -> (Option<Effect>, Time) {
         match self.spans.iter().find(|span| span.to > at) {
             Some(span) if span.from <= at => (Some(span.effect), span.to),
             Some(span) => (None, span.from),
@@ -49,17 +49,17 @@ impl Spans {
     }
 
     /// Returns the first span with this effect that begins at or after a moment.
-    pub(crate) fn next(&self, effect: Effect, at: Moment) -> Option<Span> {
+    pub(crate) fn next(&self, effect: Effect, at: Time) -> Option<Span> {
         self.spans.iter().find(|span| span.effect == effect && span.from >= at).copied()
     }
 
-    pub(crate) fn knows(&self, at: Moment) -> bool {
+    pub(crate) fn knows(&self, at: Time) -> bool {
         self.known_until > at
     }
 
     /// Whether enough spans are known that the effect at a moment, and its end, are final.
-    pub(crate) fn settles(&self, at: Moment) -> bool {
-        self.known_until == Moment::NEVER || self.spans.back().is_some_and(|span| span.to > at)
+    pub(crate) fn settles(&self, at: Time) -> bool {
+        self.known_until == Time::MAX || self.spans.back().is_some_and(|span| span.to > at)
     }
 
     pub(crate) fn push(&mut self, span: Span) {
@@ -70,11 +70,11 @@ impl Spans {
     }
 
     /// Records that no further span begins before this moment.
-    pub(crate) fn known(&mut self, until: Moment) {
+    pub(crate) fn known(&mut self, until: Time) {
         self.known_until = self.known_until.max(until);
     }
 
-    pub(crate) fn forget(&mut self, before: Moment) {
+    pub(crate) fn forget(&mut self, before: Time) {
         while self.spans.front().is_some_and(|span| span.to <= before) {
             self.spans.pop_front();
         }
@@ -90,7 +90,7 @@ pub(crate) struct Episodes {
     draw: Random,
     begun: bool,
     /// The start of the next pause or episode.
-    at: Moment,
+    at: Time,
 }
 
 /// The parts of an episode.
@@ -104,11 +104,11 @@ pub(crate) struct Stages {
 
 impl Episodes {
     pub(crate) fn new(when: When, stages: Stages, draw: Random) -> Self {
-        Self { spans: Spans::default(), when, stages, draw, begun: false, at: Moment::START }
+        Self { spans: Spans::default(), when, stages, draw, begun: false, at: Time::ZERO }
     }
 
     /// The spans, known beyond this moment.
-    pub(crate) fn spans(&mut self, beyond: Moment) -> &Spans {
+    pub(crate) fn spans(&mut self, beyond: Time) -> &Spans {
         while !self.spans.knows(beyond) {
             self.spin();
         }
@@ -120,7 +120,7 @@ impl Episodes {
         self.stages.first == Effect::Down
     }
 
-    pub(crate) fn forget(&mut self, before: Moment) {
+    pub(crate) fn forget(&mut self, before: Time) {
         self.spans.forget(before);
     }
 
@@ -130,21 +130,21 @@ impl Episodes {
         match self.when {
             When::Always => self.until_never(),
             When::Once { at, length } if first => {
-                self.episode(Moment::after(at), length);
+                self.episode(Time::ZERO + at, length);
             }
-            When::Once { .. } => self.spans.known(Moment::NEVER),
+            When::Once { .. } => self.spans.known(Time::MAX),
             When::Every { at, every, length } => {
-                let from = if first { Moment::after(at) } else { self.at };
+                let from = if first { Time::ZERO + at } else { self.at };
                 self.episode(from, length);
                 self.at = (from + every).max(self.at);
             }
-            When::Episodes { share: 0.0, .. } => self.spans.known(Moment::NEVER),
+            When::Episodes { share: 0.0, .. } => self.spans.known(Time::MAX),
             When::Episodes { share, length } => self.random(first, share, length),
         }
     }
 
     fn until_never(&mut self) {
-        let span = Span { from: Moment::START, to: Moment::NEVER, effect: self.stages.first };
+        let span = Span { from: Time::ZERO, to: Time::MAX, effect: self.stages.first };
         self.spans.push(span);
     }
 
@@ -152,7 +152,7 @@ impl Episodes {
     fn random(&mut self, first: bool, share: f64, length: Duration) {
         if first && self.draw.uniform() < share {
             let left = length.mul_f64(self.draw.uniform());
-            self.episode(Moment::START, left.max(Duration::from_nanos(1)));
+            self.episode(Time::ZERO, left.max(Duration::from_nanos(1)));
             return;
         }
         let pause = length.as_nanos() as f64 * (1.0 - share) / share;
@@ -160,7 +160,7 @@ impl Episodes {
         self.episode(from, length);
     }
 
-    fn episode(&mut self, from: Moment, length: Duration) {
+    fn episode(&mut self, from: Time, length: Duration) {
         let end = from + length;
         self.spans.push(Span { from, to: end, effect: self.stages.first });
         self.at = end;
@@ -190,11 +190,11 @@ impl Pace {
     }
 
     /// Returns the effect at a moment, and until when it does not change.
-    pub(crate) fn look(&self, at: Moment) -> (Option<Effect>, Moment) {
+    pub(crate) fn look(&self, at: Time) -> (Option<Effect>, Time) {
         let number = at.as_nanos() / self.step;
         let factor = self.factors[(number % self.factors.len() as u64) as usize];
         let end = if self.steady { u64::MAX } else { (number + 1).saturating_mul(self.step) };
-        (Some(Effect::Slow(factor)), Moment::from_nanos(end))
+        (Some(Effect::Slow(factor)), Time::from_nanos(end))
     }
 }
 
@@ -209,8 +209,8 @@ mod tests {
         Episodes::new(when, stages, Random::of(seed, [0]))
     }
 
-    fn at(ms: u64) -> Moment {
-        Moment::after(Duration::from_millis(ms))
+    fn at(ms: u64) -> Time {
+        Time::ZERO + Duration::from_millis(ms)
     }
 
     #[test]
@@ -234,21 +234,21 @@ mod tests {
         assert_eq!(holds, [false, true, true, false, false, true, true, false]);
         let mut once = episodes(When::Once { at: 5 * MS, length: 5 * MS }, 1);
         assert_eq!(once.spans(at(5)).look(at(5)), (Some(Effect::Slow(5.0)), at(10)));
-        assert_eq!(once.spans(at(10)).look(at(10)), (None, Moment::NEVER));
+        assert_eq!(once.spans(at(10)).look(at(10)), (None, Time::MAX));
         let mut always = episodes(When::Always, 1);
-        assert_eq!(always.spans(at(9)).look(at(9)), (Some(Effect::Slow(5.0)), Moment::NEVER));
+        assert_eq!(always.spans(at(9)).look(at(9)), (Some(Effect::Slow(5.0)), Time::MAX));
     }
 
     #[test]
     fn series_is_replayed_step_by_step_from_the_beginning_again() {
         let pace = Pace::new(vec![1.0, 2.0, 4.0], Duration::from_millis(10));
-        let at = |ms| Moment::after(Duration::from_millis(ms));
+        let at = |ms| Time::ZERO + Duration::from_millis(ms);
         let slow = |factor, until| (Some(Effect::Slow(factor)), at(until));
         assert_eq!(pace.look(at(0)), slow(1.0, 10));
         assert_eq!(pace.look(at(19)), slow(2.0, 20));
         assert_eq!(pace.look(at(20)), slow(4.0, 30));
         assert_eq!(pace.look(at(35)), slow(1.0, 40));
         let steady = Pace::new(vec![2.4], Duration::from_millis(10));
-        assert_eq!(steady.look(at(123)), (Some(Effect::Slow(2.4)), Moment::NEVER));
+        assert_eq!(steady.look(at(123)), (Some(Effect::Slow(2.4)), Time::MAX));
     }
 }

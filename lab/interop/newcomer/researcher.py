@@ -1,4 +1,4 @@
-"""A researcher's day: own arrivals, own service times, a sick replica, plots, raw data in pandas, a recording.
+"""A researcher's day: own arrivals, own service times, a sick replica, raw data in pandas, a recording.
 
 Simulations and real processes must agree with their raw data, and a recording with what was measured. PARM_BINARY is the
 binary, SCRATCH a copy of the tracked files.
@@ -98,8 +98,7 @@ def simulated():
         assert frame.right[reconstructed].isna().all() and (frame.right[~reconstructed] == 1).all()
     assert p99["mine+sick", "equal"] > 1.3 * p99["mine", "equal"], p99
     assert p99["mine+sick", "hedge"] < 0.9 * p99["mine+sick", "equal"], p99
-    report = (results / "report.html").read_text()
-    assert "<svg" in report and "mine+sick" in report and "http" not in re.sub(r"http://www\.w3\.org/\S+", "", report)
+    assert "mine+sick" in (results / "report.txt").read_text()
     print(f"simulated: raw data agrees with the report; p99 with a sick replica: {p99['mine+sick', 'equal']:.1f} ms, hedge {p99['mine+sick', 'hedge']:.1f}")
 
 
@@ -178,4 +177,4 @@ refused()
 simulated()
 with_processes()
 recorded()
-print("researcher: files, raw data, plots and recordings hold")
+print("researcher: files, raw data and recordings hold")

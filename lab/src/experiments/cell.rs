@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn scenarios_are_combined_with_own_and_predefined_ones() {
         let text = "policies = [\"equal\"]\nscenarios = [\"hosts+A\", \"sick-gpu+mine\"]\nloads = [0.5]\n\
-                    [[scenario.mine.faults]]\nkind = \"quota\"\nrun_ms = 40";
+                    [[scenario.mine.faults]]\nkind = \"wrong\"\nshare = 0.5\nwhen = { kind = \"always\" }";
         let cells = Config::parse(text).unwrap().cells().unwrap();
         let faults: Vec<usize> = cells.iter().map(|cell| cell.runs[0].faults.0.len()).collect();
         assert_eq!(faults, [2, 2]);

@@ -136,7 +136,6 @@ pub fn line_of(text: &str, error: &Error) -> Option<usize> {
         Error::LoadsAndRates => "rates",
         Error::Nothing { what: "policy" } => "policies",
         Error::Nothing { what: "scenario" } => "scenarios",
-        Error::TooFewWorkers { policy, .. } => policy,
         Error::Workload(Described::File { path, .. } | Described::Content { path, .. }) => path.to_str()?,
         Error::Workload(_) => "service",
         _ => return None,
@@ -175,14 +174,12 @@ impl Default for Config {
     }
 }
 
-/// The processes of an experiment: workers on this machine, unless others are named, and a frontend for every run.
+/// The processes of an experiment: workers on this machine, and a frontend for every run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Processes {
-    /// Workers that already run, in the order in which faults count instances. Default: none, `instances` are started.
-    pub workers: Vec<Remote>,
-    /// Folder of models for workers that are started, and of their bundles. Default: none; workers emulate a linear model
-    /// with the service time of `service`.
+    /// Folder of the workers' models, and of their bundles. Default: none; workers emulate a linear model with the service
+    /// time of `service`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub models: Option<PathBuf>,
     /// Engine that runs them. Default `tract`.
@@ -191,28 +188,16 @@ pub struct Processes {
     pub model: String,
 }
 
-/// A worker that already runs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Remote {
-    /// Its address: `http://HOST:PORT`, `grpc://HOST:PORT` or `unix:/PATH`.
-    pub url: String,
-    /// HOST:PORT of its metrics, through which faults are injected (`parm worker --faults`). Default: none, it has no
-    /// faults.
-    #[serde(default)]
-    pub faults: Option<String>,
-}
-
 impl Default for Processes {
     fn default() -> Self {
-        Self { workers: Vec::new(), models: None, engine: "tract".into(), model: "emulated".into() }
+        Self { models: None, engine: "tract".into(), model: "emulated".into() }
     }
 }
 
 impl Processes {
     /// Whether workers emulate the model.
     pub(crate) fn emulates(&self) -> bool {
-        self.models.is_none() && self.workers.is_empty()
+        self.models.is_none()
     }
 
     /// Returns the name of the emulated model's stand-in.

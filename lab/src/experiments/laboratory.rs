@@ -62,11 +62,6 @@ impl Laboratory<'_> {
     pub fn run(&self, experiment: &Experiment, observer: Observer) -> Result<Results, Error> {
         let began = Instant::now();
         let experiment = &experiment.with_processes();
-        // Before anything is written.
-        match experiment.config().processes.workers.len() as u32 {
-            0 => {}
-            named => enough(experiment, named)?,
-        }
         self.folder.keep_config(experiment.config())?;
         let mut tallies = vec![Vec::new(); experiment.cells().len()];
         let mut runs = Vec::new();
@@ -99,14 +94,13 @@ impl Laboratory<'_> {
         let processes = &config.processes;
         let most = experiment.cells().iter().map(|cell| cell.runs[0].instances).max().unwrap_or(0);
         let mut fleet = Fleet::start(config, most, &self.binary, self.folder.path())?;
-        enough(experiment, fleet.len())?;
         let distinct = Reference::distinct(experiment.cells().iter().map(|cell| &cell.runs[0].faults));
         let inputs = (config.seed, distinct);
-        let url = fleet.urls(1)[0];
+        let url = fleet.urls(1).remove(0);
         let _inside = self.runtime.enter();
-        let client = (self.connect)(url)
-            .map_err(|error| Error::Reference { url: url.into(), reason: error.to_string() })?;
-        let reference = Reference::ask(&*client, url, &processes.model, inputs, self.runtime)?;
+        let client = (self.connect)(&url)
+            .map_err(|error| Error::Reference { url: url.clone(), reason: error.to_string() })?;
+        let reference = Reference::ask(&*client, &url, &processes.model, inputs, self.runtime)?;
         let reference = Arc::new(reference);
         let order = turns(experiment);
         for (number, (index, repeat)) in order.iter().copied().enumerate() {
@@ -118,11 +112,10 @@ impl Laboratory<'_> {
             observer(&position, None);
             let (what, began_s) = (&cell.runs[repeat], began.elapsed().as_secs_f64());
             let outcome = {
-                let urls: Vec<String> = fleet.urls(what.instances).into_iter().map(str::to_owned).collect();
-                let workers: Vec<&str> = urls.iter().map(String::as_str).collect();
+                let workers = &fleet.urls(what.instances);
                 let (binary, folder) = (&self.binary, self.folder.path());
                 let name = format!("frontend-{index}");
-                let order = Order { binary, folder, name: &name, processes, workers: &workers };
+                let order = Order { binary, folder, name: &name, processes, workers };
                 run(self, what, order, &mut fleet, &reference)?
             };
             let raw = self.folder.keep_raw(cell, repeat, outcome.queries)?;
@@ -134,14 +127,6 @@ impl Laboratory<'_> {
         }
         Ok(())
     }
-}
-
-/// Rejects experiments that need more than this many workers.
-fn enough(experiment: &Experiment, given: u32) -> Result<(), Error> {
-    experiment.cells().iter().try_for_each(|cell| match cell.runs[0].instances {
-        wanted if wanted <= given => Ok(()),
-        wanted => Err(Error::TooFewWorkers { policy: cell.case.policy.clone(), wanted, given }),
-    })
 }
 
 /// Returns the runs in order, as cell and repeat.
@@ -202,11 +187,5 @@ mod tests {
         let service = "service = { time_ms = { kind = \"constant\", value = 6.0 } }";
         assert_eq!(loads(&format!("{service}\n{models}")), ["0.02", "0.03"]);
         assert_eq!(loads(""), ["0.067", "0.1"], "an emulated model takes the default time");
-    }
-
-    #[test]
-    fn experiment_with_too_few_workers_is_rejected() {
-        let error = Error::TooFewWorkers { policy: "equal".into(), wanted: 18, given: 1 };
-        assert_eq!(enough(&experiment("policies = [\"equal\"]"), 1), Err(error));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! An experiment file means the same in both modes: the same cells, arrivals, faults, seeds and statistics. Reading order:
 //! `config` (the file), `cell` and `experiment` (the runs, and their simulation, on many machines too),
-//! `verdict` (the conclusions), `report` and `html` (as text and as a page), `results` (the files).
+//! `verdict` (the conclusions), `report` (as text), `results` (the files).
 //!
 //! With real processes: `laboratory` (the order of runs), `run` (one run, from processes to a tally), `processes` (workers and
 //! frontends) and `reference` (the right answers).
@@ -10,7 +10,6 @@
 mod cell;
 mod config;
 mod experiment;
-mod html;
 mod laboratory;
 mod processes;
 mod reference;
@@ -20,7 +19,7 @@ mod run;
 mod verdict;
 
 pub use cell::{Case, Cell, Contender, POLICIES};
-pub use config::{Config, Processes, Remote, StandInCost, line_of};
+pub use config::{Config, Processes, StandInCost, line_of};
 pub use experiment::{Experiment, GRID};
 pub use laboratory::{Connect, Laboratory, Observer, Position, machine};
 pub use report::{Report, Row};

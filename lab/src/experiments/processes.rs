@@ -1,4 +1,4 @@
-//! The processes of an experiment: workers, started here or already running elsewhere, and a frontend for every run.
+//! The processes of an experiment: workers, and a frontend for every run.
 //!
 //! No process outlives the experiment. Dropping one kills it. If the experiment itself is killed, the kernel kills the process:
 //! every process requests that signal, which even a stopped one obeys. The signal comes when the thread that started the
@@ -7,7 +7,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parm_settings::PolicyKind;
-use parm_workload::clock::Moment;
+use parm_workload::Time;
 use parm_workload::distribution::Distribution;
 use parm_workload::{Faults, Schedule, State};
 use rustix::process::{Pid, Signal, kill_process};
@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::Error;
-use crate::experiments::{Config, Processes, Remote};
+use crate::experiments::{Config, Processes};
 use crate::simulator::Run;
 
 #[derive(Debug)]
@@ -40,12 +40,9 @@ const RESTART: Duration = Duration::from_secs(10);
 const WATCH: Duration = Duration::from_millis(20);
 
 impl Fleet {
-    /// Starts as many workers as an experiment needs, unless it names its own.
+    /// Starts as many workers as an experiment needs.
     pub(crate) fn start(config: &Config, count: u32, binary: &Path, folder: &Path) -> Result<Self, Error> {
         let processes = &config.processes;
-        if !processes.workers.is_empty() {
-            return Ok(Self { workers: processes.workers.iter().map(Worker::remote).collect() });
-        }
         let folder = folder.join("processes");
         fs::create_dir_all(&folder).map_err(Error::file("create", &folder))?;
         let models = match &processes.models {
@@ -75,13 +72,10 @@ impl Fleet {
         Ok(Self { workers: workers.collect::<Result<_, _>>()? })
     }
 
-    pub(crate) fn len(&self) -> u32 {
-        self.workers.len() as u32
-    }
-
     /// Returns the addresses of the first `count` workers.
-    pub(crate) fn urls(&self, count: u32) -> Vec<&str> {
-        self.workers.iter().take(count as usize).map(|worker| worker.url.as_str()).collect()
+    pub(crate) fn urls(&self, count: u32) -> Vec<String> {
+        let url = |worker: &Worker| format!("http://{}", worker.process.addresses.http);
+        self.workers.iter().take(count as usize).map(url).collect()
     }
 
     /// Sends the fault schedule of a run to its workers.
@@ -102,16 +96,15 @@ impl Fleet {
             if stop.is_cancelled() {
                 return Err(Error::Interrupted);
             }
-            let now = Moment::after(Instant::now().saturating_duration_since(script.start));
-            let mut next = Moment::NEVER;
+            let now = Time::ZERO + Instant::now().saturating_duration_since(script.start);
+            let mut next = Time::MAX;
             for (number, worker) in (0..script.instances).zip(&mut self.workers) {
                 let condition = schedule.condition(number, now);
                 worker.follow(condition.state, number, script)?;
                 schedule.forget(number, now);
                 next = next.min(condition.until);
             }
-            let left = Duration::from_nanos(next.nanos_since(now));
-            thread::sleep(left.clamp(Duration::from_micros(200), WATCH));
+            thread::sleep(next.since(now).clamp(Duration::from_micros(200), WATCH));
         }
         Ok(())
     }
@@ -134,7 +127,7 @@ pub(crate) struct Order<'a> {
     /// The name of its files.
     pub(crate) name: &'a str,
     pub(crate) processes: &'a Processes,
-    pub(crate) workers: &'a [&'a str],
+    pub(crate) workers: &'a [String],
 }
 
 /// The work of a frontend's workers.
@@ -185,7 +178,7 @@ impl Frontend {
     }
 
     fn page(&self) -> Result<String, Error> {
-        page(&self.0.addresses.metrics.to_string(), "GET", "/metrics", b"")
+        self.0.page("GET", "/metrics", b"")
     }
 }
 
@@ -230,12 +223,7 @@ fn leave_out_nulls(value: &mut Value) {
 /// A worker.
 #[derive(Debug)]
 struct Worker {
-    /// The address for the frontend.
-    url: String,
-    /// The address for injecting faults.
-    faults: Option<String>,
-    /// `None` if it runs elsewhere.
-    process: Option<Process>,
+    process: Process,
     /// The state that was applied last.
     state: State,
 }
@@ -250,21 +238,14 @@ pub(crate) struct Script<'a> {
 }
 
 impl Worker {
-    fn remote(remote: &Remote) -> Self {
-        Self { url: remote.url.clone(), faults: remote.faults.clone(), process: None, state: State::Works }
-    }
-
     /// Waits until its process is ready.
     fn started(mut process: Process, until: Instant) -> Result<Self, Error> {
         process.ready(until)?;
-        let Addresses { http, metrics, .. } = process.addresses;
-        let (url, faults) = (format!("http://{http}"), Some(metrics.to_string()));
-        Ok(Self { url, faults, process: Some(process), state: State::Works })
+        Ok(Self { process, state: State::Works })
     }
 
     /// Sends the worker its fault schedule, or the end of all faults.
     fn tell(&self, number: u32, script: Option<Script<'_>>) -> Result<(), Error> {
-        let Some(address) = &self.faults else { return Ok(()) };
         let plan = match script {
             None => json!({}),
             Some(Script { faults, seed, instances, start }) => {
@@ -278,12 +259,12 @@ impl Worker {
                 }})
             }
         };
-        page(address, "POST", "/faults", plan.to_string().as_bytes()).map(drop)
+        self.process.page("POST", "/faults", plan.to_string().as_bytes()).map(drop)
     }
 
     /// Applies the part of the schedule that a process cannot apply to itself.
     fn follow(&mut self, state: State, number: u32, script: Script<'_>) -> Result<(), Error> {
-        let Some(process) = &mut self.process else { return Ok(()) };
+        let process = &mut self.process;
         // A partitioned worker runs and delays its answers itself.
         let state = if state == State::CutOff { State::Works } else { state };
         match (self.state, state) {
@@ -303,15 +284,14 @@ impl Worker {
 
     /// Ends its fault.
     fn recover(&mut self) -> Result<(), Error> {
-        if let Some(process) = &mut self.process {
-            match std::mem::replace(&mut self.state, State::Works) {
-                State::Hangs => process.stop(false)?,
-                State::Down => {
-                    process.restart()?;
-                    process.ready(Instant::now() + RESTART)?;
-                }
-                State::Works | State::CutOff => process.check()?,
+        let process = &mut self.process;
+        match std::mem::replace(&mut self.state, State::Works) {
+            State::Hangs => process.stop(false)?,
+            State::Down => {
+                process.restart()?;
+                process.ready(Instant::now() + RESTART)?;
             }
+            State::Works | State::CutOff => process.check()?,
         }
         self.tell(0, None)
     }
@@ -448,6 +428,34 @@ impl Process {
         kill_process(Pid::from_child(child), signal).map_err(|error| self.troubled(what, &error))
     }
 
+    /// Asks for a page outside the protocol: the metrics, or the faults of a worker. Each request has its own connection, which
+    /// is read to the end: HTTP/1.0 has no chunks.
+    fn page(&self, method: &str, path: &'static str, body: &[u8]) -> Result<String, Error> {
+        let address = self.addresses.metrics;
+        let failed = |answer: String| Error::Page { address: address.to_string(), path, answer };
+        let exchange = || -> std::io::Result<Vec<u8>> {
+            let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_write_timeout(Some(PATIENCE))?;
+            let length = body.len();
+            write!(
+                stream,
+                "{method} {path} HTTP/1.0\r\nhost: {address}\r\ncontent-length: {length}\r\n\r\n"
+            )?;
+            stream.write_all(body)?;
+            let mut answer = Vec::new();
+            stream.take(LONGEST).read_to_end(&mut answer)?;
+            Ok(answer)
+        };
+        let answer = exchange().map_err(|error| failed(error.to_string()))?;
+        let answer = String::from_utf8_lossy(&answer);
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+        match head.split(' ').nth(1).unwrap_or("nothing") {
+            "200" => Ok(body.to_owned()),
+            status => Err(failed(format!("{status}: {}", body.trim()))),
+        }
+    }
+
     fn kill(&mut self) {
         if let Some(child) = &mut self.child {
             // It may have ended already.
@@ -491,32 +499,6 @@ fn die_with_this_thread(command: &mut Command) {
 /// The longest time and the largest size of an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LONGEST: u64 = 8 << 20;
-
-/// Asks for a page of a process outside the protocol: its metrics, or the faults of a worker. Each request has its own
-/// connection, which is read to the end: HTTP/1.0 has no chunks.
-fn page(address: &str, method: &str, path: &'static str, body: &[u8]) -> Result<String, Error> {
-    let failed = |answer: String| Error::Page { address: address.into(), path, answer };
-    let exchange = || -> std::io::Result<Vec<u8>> {
-        let to = address.to_socket_addrs()?.next();
-        let to = to.ok_or_else(|| std::io::Error::other("no such address"))?;
-        let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        let length = body.len();
-        write!(stream, "{method} {path} HTTP/1.0\r\nhost: {address}\r\ncontent-length: {length}\r\n\r\n")?;
-        stream.write_all(body)?;
-        let mut answer = Vec::new();
-        stream.take(LONGEST).read_to_end(&mut answer)?;
-        Ok(answer)
-    };
-    let answer = exchange().map_err(|error| failed(error.to_string()))?;
-    let answer = String::from_utf8_lossy(&answer);
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    match head.split(' ').nth(1).unwrap_or("nothing") {
-        "200" => Ok(body.to_owned()),
-        status => Err(failed(format!("{status}: {}", body.trim()))),
-    }
-}
 
 /// Returns the sum of a metric's samples over all label sets that contain every one of `labels`.
 fn metric(page: &str, name: &str, labels: &[&str]) -> f64 {

@@ -90,11 +90,7 @@ mod tests {
 
     use super::*;
 
-    fn response(values: &[f32]) -> InferResponse {
-        with(Tensor::from_f32([1, values.len()].as_slice(), values).unwrap())
-    }
-
-    fn with(tensor: Tensor) -> InferResponse {
+    fn response(tensor: Tensor) -> InferResponse {
         InferResponse {
             model_name: "m".into(),
             model_version: "1".into(),
@@ -104,35 +100,23 @@ mod tests {
     }
 
     #[test]
-    fn answer_is_right_with_same_class_or_nearly_same_value() {
+    fn answer_is_right_with_same_class_or_label_or_nearly_same_value() {
         let metadata = parm_protocol::ModelMetadata { name: "m".into(), ..Default::default() };
         let inputs = Inputs::generate(&metadata, 1, 1).unwrap();
-        let classes = Reference { inputs: inputs.clone(), answers: vec![vec![1.0, 3.0, 2.0]] };
-        assert!(
-            classes.is_right(0, &response(&[0.9, 2.8, 2.7]))
-                && !classes.is_right(0, &response(&[3.0, 2.0, 1.0]))
-        );
-        assert!(!classes.is_right(0, &response(&[1.0, 3.0])), "it has another shape");
-        let value = Reference { inputs, answers: vec![vec![10.0]] };
-        assert!(value.is_right(0, &response(&[10.05])) && !value.is_right(0, &response(&[11.0])));
-    }
-
-    #[test]
-    fn integers_and_doubles_are_graded_and_labels_exactly() {
-        let metadata = parm_protocol::ModelMetadata { name: "m".into(), ..Default::default() };
-        let inputs = Inputs::generate(&metadata, 1, 1).unwrap();
-        let label = Reference { inputs: inputs.clone(), answers: vec![vec![200.0]] };
-        let int64 = |value: i64| {
-            let data = value.to_le_bytes().to_vec();
-            with(Tensor::new(DataType::Int64, [1usize].as_slice(), data.into()).unwrap())
+        let is_right = |answer: &[f64], tensor| {
+            let reference = Reference { inputs: inputs.clone(), answers: vec![answer.to_vec()] };
+            reference.is_right(0, &response(tensor))
         };
-        assert!(label.is_right(0, &int64(200)) && !label.is_right(0, &int64(201)));
-        let value = Reference { inputs, answers: vec![vec![10.0]] };
-        let data = 10.05f64.to_le_bytes().to_vec();
-        let double = Tensor::new(DataType::Fp64, [1usize].as_slice(), data.into()).unwrap();
-        assert!(value.is_right(0, &with(double)));
-        let half = DataType::Fp16.half_precision(10.05).unwrap().to_vec();
-        let half = Tensor::new(DataType::Fp16, [1usize].as_slice(), half.into()).unwrap();
-        assert!(value.is_right(0, &with(half)));
+        let floats = |values: &[f32]| Tensor::from_f32([1, values.len()].as_slice(), values).unwrap();
+        let one =
+            |datatype, data: &[u8]| Tensor::new(datatype, [1usize].as_slice(), data.to_vec().into()).unwrap();
+        let scores = [1.0, 3.0, 2.0];
+        assert!(is_right(&scores, floats(&[0.9, 2.8, 2.7])) && !is_right(&scores, floats(&[3.0, 2.0, 1.0])));
+        assert!(!is_right(&scores, floats(&[1.0, 3.0])), "it has another shape");
+        assert!(is_right(&[10.0], floats(&[10.05])) && !is_right(&[10.0], floats(&[11.0])));
+        assert!(is_right(&[10.0], one(DataType::Fp64, &10.05f64.to_le_bytes())));
+        assert!(is_right(&[10.0], one(DataType::Fp16, &DataType::Fp16.half_precision(10.05).unwrap())));
+        let label = |value: i64| one(DataType::Int64, &value.to_le_bytes());
+        assert!(is_right(&[200.0], label(200)) && !is_right(&[200.0], label(201)), "labels are exact");
     }
 }

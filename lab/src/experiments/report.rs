@@ -69,7 +69,7 @@ impl Row {
 }
 
 /// Formats three digits, the precision of a latency.
-pub(crate) fn number(value: f64) -> String {
+fn number(value: f64) -> String {
     match value.abs() {
         ..9.995 => format!("{value:.2}"),
         ..99.95 => format!("{value:.1}"),

@@ -1,8 +1,9 @@
 //! The folder of an experiment's results, which is readable even if the experiment ends early.
 //!
 //! `experiment.toml` is the experiment as it ran, `raw/` has a line for every query, `runs.jsonl` a line for every
-//! finished run (of a simulation, both on request), `results.json` the conclusions, and `report.html` shows them.
+//! finished run (of a simulation, both on request), `results.json` the conclusions, and `report.txt` shows them.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -43,6 +44,26 @@ pub struct Results {
     pub report: Report,
     /// Every run with real processes, in order.
     pub runs: Vec<RunRecord>,
+}
+
+/// Where the results are from, whether their runs are valid, and the table of policies.
+impl fmt::Display for Results {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = match self.mode {
+            Mode::Processes => "with real processes",
+            Mode::Simulation => "in virtual time; approximate answers were not graded",
+        };
+        writeln!(f, "{}\n{how}; {}", self.command, self.machine)?;
+        if let Some(reason) = &self.ended_early {
+            writeln!(f, "Ended early: {reason}. The finished runs are below.")?;
+        }
+        for RunRecord { name, validity, .. } in self.runs.iter().filter(|run| !run.validity.is_valid()) {
+            let (case, repeat) = (&name.case, name.repeat + 1);
+            let (load, policy, problems) = (case.intensity(), case.name(), validity.problems.join("; "));
+            writeln!(f, "INVALID {} at {load}, {policy}, repeat {repeat}: {problems}", case.scenario)?;
+        }
+        writeln!(f, "\n{}", self.report)
+    }
 }
 
 /// Identifies a run.
@@ -189,7 +210,7 @@ impl Folder {
         let json = serde_json::to_vec_pretty(results)
             .map_err(|error| self.failed("results.json", &error.to_string()))?;
         self.write("results.json", &json)?;
-        self.write("report.html", crate::experiments::html::page(results).as_bytes())
+        self.write("report.txt", results.to_string().as_bytes())
     }
 
     /// Replaces a file, so that readers and other joins never see a partial one.

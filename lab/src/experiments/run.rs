@@ -13,7 +13,7 @@ use parm_loadgen::outcome::{self, Outcome};
 use parm_loadgen::pacer::Continue;
 use parm_loadgen::recorder::Sample;
 use parm_loadgen::run::{Driver, Due};
-use parm_loadgen::validity::{self, Fault};
+use parm_loadgen::validity;
 use parm_protocol::client::{CallContext, Client};
 use serde::Serialize;
 use tokio::runtime::Handle;
@@ -171,18 +171,10 @@ impl Validity {
         let samples: Vec<Sample> =
             queries.iter().filter(|query| !query.warm_up).map(|query| query.sample).collect();
         let (offered, sent) = (run.queries - run.warm_up, samples.len() as u64);
+        let failed = samples.iter().filter(|sample| sample.outcome == Outcome::Failed).count() as u64;
         // Scenarios with faults are meant to fail queries: no share of failures makes a run invalid.
-        let verdict = validity::judge(1.0, &samples, offered as usize);
-        let problem = |fault: &Fault| match fault {
-            Fault::Lag => {
-                let (lag, limit) = (verdict.lag_p99, verdict.lag_limit);
-                format!("queries were sent late: lag p99 {lag:.1?}, limit {limit:.1?}")
-            }
-            Fault::Achieved | Fault::Empty => format!("only {sent} of {offered} queries were sent"),
-            Fault::Failed => format!("{} of {sent} queries failed", verdict.failed),
-        };
-        let problems = verdict.faults.iter().map(problem).collect();
-        let (failed, lag_p99_ms) = (verdict.failed as u64, verdict.lag_p99.as_secs_f64() * 1e3);
+        let judged = validity::Validity::of(1.0, &samples, offered as usize);
+        let (lag_p99_ms, problems) = (judged.lag_p99_ms, judged.faults);
         Self { offered, sent, failed, lag_p99_ms, problems, failure: None }
     }
 

@@ -67,12 +67,6 @@ impl<T: Copy> ByOutcome<T> {
             rejected: value(Outcome::Failed),
         }
     }
-
-    /// All values, in this order.
-    pub(crate) fn each(&self) -> [T; 7] {
-        let Self { exact, hedged, reconstructed, backup, stand_in, default, rejected } = *self;
-        [exact, hedged, reconstructed, backup, stand_in, default, rejected]
-    }
 }
 
 /// A quantile.

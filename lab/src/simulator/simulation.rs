@@ -5,11 +5,10 @@ use std::mem;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use crate::world::{Coded, Cost, Event, Plan, Reply, World, moment};
+use crate::world::{Coded, Cost, Event, Plan, Reply, World};
 use parm_dispatcher::{Action, By, End, InstanceKey, JobKey, ModelKey, QueryKey, Reject, Row, Time, Why};
 use parm_settings::recording::RecordedRole;
 use parm_settings::{InForce, ModelRole, PolicyKind};
-use parm_workload::clock::Moment;
 use parm_workload::{Outcome, Schedule};
 
 use crate::Error;
@@ -19,7 +18,7 @@ use crate::simulator::{Lengths, Progress, Run, Tally};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// A query arrives at this moment.
-    Arrived(Moment),
+    Arrived(Time),
     /// An instance ends a job.
     Executed(Execution),
     /// A query ends.
@@ -36,11 +35,11 @@ pub struct Execution {
     /// Rows of its batch.
     pub rows: usize,
     /// When the instance received it.
-    pub given: Moment,
+    pub given: Time,
     /// When its answer arrived.
-    pub ended: Moment,
+    pub ended: Time,
     /// When its first query arrived; `None` for a parity.
-    pub arrived: Option<Moment>,
+    pub arrived: Option<Time>,
 }
 
 /// A query's end.
@@ -51,7 +50,7 @@ pub struct Answered {
     /// Whether it is counted, because it is not of the warm-up.
     pub counted: bool,
     /// When it arrived.
-    pub arrived: Moment,
+    pub arrived: Time,
     /// Nanoseconds from its arrival.
     pub latency: u64,
     /// How it ended.
@@ -140,7 +139,7 @@ impl<'a> Simulation<'a> {
                     progress.advanced(REPORT_EVERY);
                 }
                 self.size_next();
-                self.see(Seen::Arrived(moment(self.world.now)));
+                self.see(Seen::Arrived(self.world.now));
             }
             Event::Asks(Action::Run { job, instance, model, why, rows }) => {
                 let role = self.role(model, why);
@@ -152,7 +151,7 @@ impl<'a> Simulation<'a> {
             }
             Event::Ended(job, end) => {
                 if let (Some((_, held)), End::Answered(_)) = (self.held.remove(&job), end) {
-                    self.see(Seen::Executed(Execution { ended: moment(self.world.now), ..held }));
+                    self.see(Seen::Executed(Execution { ended: self.world.now, ..held }));
                 }
             }
             Event::Gone(instance) => self.held.retain(|_, (at, _)| *at != instance),
@@ -168,8 +167,8 @@ impl<'a> Simulation<'a> {
 
     fn given(&mut self, job: JobKey, at: InstanceKey, role: RecordedRole, rows: &[Row<u64>]) {
         let Some(instance) = self.world.server(at) else { return };
-        let now = moment(self.world.now);
-        let arrived = |query: &QueryKey| self.world.open.get(query).map(|(_, arrived)| moment(*arrived));
+        let now = self.world.now;
+        let arrived = |query: &QueryKey| self.world.open.get(query).map(|(_, arrived)| *arrived);
         let execution = Execution {
             instance: instance as u32,
             role,
@@ -217,8 +216,15 @@ impl<'a> Simulation<'a> {
             self.tally.ended(number - self.run.warm_up, latency, outcome, wrong);
         }
         let members = if outcome == Outcome::Reconstructed { *members as u8 } else { 0 };
-        let arrived = moment(*arrived);
-        self.see(Seen::Answered(Answered { number, counted, arrived, latency, outcome, members, wrong }));
+        self.see(Seen::Answered(Answered {
+            number,
+            counted,
+            arrived: *arrived,
+            latency,
+            outcome,
+            members,
+            wrong,
+        }));
     }
 }
 

@@ -1,15 +1,13 @@
 //! Chooses a policy and its settings, by a search that simulates the dispatcher.
 //!
 //! A [`Problem`] describes the cluster: arrivals, service times, faults, the value of answers and the limits. Some of it
-//! can come from a frontend's [`Recording`] ([`fit()`]) or from measuring a worker ([`measure`]). `space` has all settings
-//! that can be chosen, a [`Search`] finds the best of them in few and short runs, and the [`Report`] states the result and
-//! its reasons.
+//! can come from a frontend's [`Recording`] ([`fit()`]). `space` has all settings that can be chosen, a [`Search`] finds the
+//! best of them in few and short runs, and the [`Report`] states the result and its reasons.
 //!
 //! Reading order: `problem` (with the value of answers), `space` (the choices), `search` (with the score of a candidate) and
-//! `report`. `recording`, `fit` and `measure` produce the inputs; `why` explains the tail of a recording.
+//! `report`. `recording` and `fit` produce the inputs; `why` explains the tail of a recording.
 
 mod fit;
-pub mod measure;
 mod problem;
 mod recording;
 mod report;

@@ -284,7 +284,7 @@ impl Quality {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use parm_workload::clock::Moment;
+    use parm_workload::Time;
     use parm_workload::{Pattern, Scenario};
 
     use super::*;
@@ -345,7 +345,7 @@ pub(crate) mod tests {
     }
 
     fn answered(outcome: Outcome, members: u8) -> Answered {
-        let arrived = Moment::START;
+        let arrived = Time::ZERO;
         Answered { number: 0, counted: true, arrived, latency: 1, outcome, members, wrong: false }
     }
 

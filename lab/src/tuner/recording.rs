@@ -180,22 +180,21 @@ impl Page {
         // With the version if there are several of that name.
         let label = |of: &Of| if known[of.name.as_str()].len() > 1 { of.full() } else { of.name.clone() };
         let names = || distinct(with.iter().map(|of| label(of)));
-        let is_meant: Box<dyn Fn(&Of) -> bool> = match model {
-            _ if with.is_empty() => {
-                return Err(Error::EmptyRecording { what: model.unwrap_or("any model").to_owned() });
-            }
-            Some(model) if with.iter().any(|of| of.name == model) => Box::new(move |of| of.name == model),
-            Some(model) if with.iter().any(|of| of.full() == model) => Box::new(move |of| of.full() == model),
-            Some(model) => {
+        let Some(first) = with.first().map(|of| of.name.clone()) else {
+            return Err(Error::EmptyRecording { what: model.unwrap_or("any model").to_owned() });
+        };
+        let is_meant = |of: &Of| match model {
+            Some(model) => of.name == model || of.full() == model,
+            None => of.name == first,
+        };
+        let meant: Vec<&&Of> = with.iter().filter(|of| is_meant(of)).collect();
+        match model {
+            Some(model) if meant.is_empty() => {
                 return Err(Error::NoSuchModel { model: model.to_owned(), models: names().join(", ") });
             }
             None if names().len() > 1 => return Err(Error::WhichModel { models: names().join(", ") }),
-            None => {
-                let name = with[0].name.clone();
-                Box::new(move |of| of.name == name)
-            }
-        };
-        let meant: Vec<&&Of> = with.iter().filter(|of| is_meant(of)).collect();
+            _ => {}
+        }
         let name = meant[0].name.clone();
         let versions = distinct(meant.iter().map(|of| of.version.clone()));
         let title = if versions.len() > 1 { name.clone() } else { label(meant[0]) };

@@ -1,5 +1,5 @@
-//! The result of a search: the finalists, ranked, and all candidates. In words, why the first one won: compared with no redundancy
-//! and with the next policy, and its price. And the winner as a configuration file of `parm serve`.
+//! The result of a search: the finalists, ranked, and all candidates. In words, why the first one won, and its price. And the
+//! winner as a configuration file of `parm serve`.
 
 use std::fmt;
 
@@ -208,18 +208,8 @@ fn reasons(problem: &Problem, ranked: &[Line]) -> Vec<String> {
         ));
     }
     said.push(wins(problem, first));
-    if let Some(baseline) =
-        ranked.iter().find(|line| line.policy == "equal").filter(|line| line.policy != first.policy)
-    {
-        said.push(against_nothing(first, baseline));
-    }
     said.extend(price(problem, first));
     said.extend(hedging_will_do(ranked));
-    if let Some(second) =
-        ranked.iter().skip(1).find(|line| line.policy != first.policy && line.policy != "equal")
-    {
-        said.push(against_next(problem, first, second));
-    }
     if let Some(same) = ranked.iter().skip(1).find(|line| line.tied && line.allowed) {
         said.push(format!("The runs do not distinguish it from {}: use either.", name(same)));
     }
@@ -284,27 +274,6 @@ fn wins(problem: &Problem, first: &Line) -> String {
     )
 }
 
-fn against_nothing(first: &Line, baseline: &Line) -> String {
-    let (name, own, other) = (name(first), first.score, baseline.score);
-    let tails = match (first.gap_ms, baseline.gap_ms) {
-        (Some(own), Some(other)) if own.value > 0.0 => {
-            let (more, less) = (other.value / own.value, own.value / other.value);
-            if more >= 1.0 {
-                format!("; {name} has a gap from p50 to p99.9 that is {more:.1} times smaller")
-            } else {
-                format!("; {name} has a gap from p50 to p99.9 that is {less:.1} times larger")
-            }
-        }
-        _ => String::new(),
-    };
-    format!(
-        "Without redundancy on the same instances {:.3} % are in time, and p50 is {:.1} ms against {:.1} ms{tails}.",
-        100.0 * other.within,
-        other.p50_ms,
-        own.p50_ms,
-    )
-}
-
 /// Whether hedging alone is sufficient, which is simpler to set up.
 fn hedging_will_do(ranked: &[Line]) -> Option<String> {
     let (first, hedge) = (ranked.first()?, ranked.iter().find(|line| line.policy == "hedge")?);
@@ -346,26 +315,6 @@ fn price(problem: &Problem, first: &Line) -> Option<String> {
 /// Returns the source of a stand-in's agreement.
 fn source(known: StandInWorth) -> &'static str {
     if known.follows { "as follows from the stated accuracies" } else { "as stated" }
-}
-
-fn against_next(problem: &Problem, first: &Line, second: &Line) -> String {
-    let why = if first.allowed && !second.allowed {
-        "breaks a limit".to_owned()
-    } else {
-        match problem.objective {
-            Objective::Goodput => {
-                format!("has {:.3} % goodput against {:.3} %", percent(second), percent(first))
-            }
-            Objective::Tail | Objective::Gap => {
-                format!("has a p99.9 of {:.1} ms against {:.1} ms", second.score.p999_ms, first.score.p999_ms)
-            }
-        }
-    };
-    format!("The best of another policy, {}, {why}.", name(second))
-}
-
-fn percent(line: &Line) -> f64 {
-    100.0 * line.score.goodput
 }
 
 /// The first line of every written file, which allows the file to be replaced.

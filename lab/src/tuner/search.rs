@@ -348,14 +348,14 @@ impl Answers<'_> {
 
 #[cfg(test)]
 mod tests {
-    use parm_workload::clock::Moment;
+    use parm_workload::Time;
 
     use super::*;
     use crate::tuner::Limits;
     use crate::tuner::problem::tests::paper;
 
     fn answered(latency_ms: u64, outcome: Outcome) -> Answered {
-        let (arrived, latency) = (Moment::START, latency_ms * 1_000_000);
+        let (arrived, latency) = (Time::ZERO, latency_ms * 1_000_000);
         Answered { number: 0, counted: true, arrived, latency, outcome, members: 2, wrong: false }
     }
 

@@ -20,14 +20,12 @@ use parm_dispatcher::{
     ModelSettings, QueryKey, Reject, Submission, Time, Why,
 };
 use parm_workload::arrivals::{Arrivals, Times};
-use parm_workload::clock::Moment;
 use parm_workload::service::Service;
 use parm_workload::{Ending, Error, Faults, Pattern, Scenario, State};
 use smallvec::SmallVec;
 
 pub use coded::Coded;
-pub(crate) use server::moment;
-use server::{Machines, Server, time};
+use server::{Machines, Server};
 
 /// A whole run.
 #[derive(Clone, Debug)]
@@ -368,8 +366,8 @@ impl World {
         let key = self.dispatcher.join(self.now, &spec);
         self.servers[server].0 = Some(key);
         self.log.push(Event::Joined(key, spec));
-        if let Some((from, _)) = self.machines.schedule.next_crash(server as u32, moment(self.now)) {
-            self.schedule_at(time(from), Due::Crashes { server });
+        if let Some((from, _)) = self.machines.schedule.next_crash(server as u32, self.now) {
+            self.schedule_at(from, Due::Crashes { server });
         }
         self.execute();
     }
@@ -468,7 +466,7 @@ impl World {
     fn draw_arrival(&mut self) {
         let next = if self.left == 0 { None } else { self.arrivals.next() };
         self.left = self.left.saturating_sub(1);
-        self.next_arrival = next.map_or(Time::MAX, |at| time(Moment::after(at)));
+        self.next_arrival = next.map_or(Time::MAX, |at| Time::ZERO + at);
     }
 
     fn schedule_at(&mut self, at: Time, event: Due) {
@@ -486,9 +484,9 @@ impl World {
             }
             Due::Codes { number } => self.code_later(number),
             Due::Crashes { server } => {
-                let until = self.machines.schedule.condition(server as u32, moment(self.now)).until;
+                let until = self.machines.schedule.condition(server as u32, self.now).until;
                 self.leave(server);
-                self.schedule_at(time(until), Due::Restarts { server });
+                self.schedule_at(until, Due::Restarts { server });
             }
             Due::Restarts { server } => self.join(server, self.slots),
         }
@@ -537,7 +535,7 @@ impl World {
                 Action::Ask { .. } | Action::Return { .. } | Action::Tell { .. } => {}
                 Action::Probe { instance } => {
                     let Some(server) = self.server(instance) else { continue };
-                    let state = self.machines.schedule.condition(server as u32, moment(self.now)).state;
+                    let state = self.machines.schedule.condition(server as u32, self.now).state;
                     if state == State::Works && !self.refusing.contains_key(&server) {
                         self.dispatcher.probed(self.now, instance);
                         self.execute();
@@ -576,7 +574,7 @@ impl World {
         work.wrong = matches!(ending, Ending::Answered { wrong: true, .. });
         here.running.push(work);
         if let Ending::Answered { at, .. } = ending {
-            self.schedule_at(time(at), Due::Ends { server, job });
+            self.schedule_at(at, Due::Ends { server, job });
         }
     }
 }

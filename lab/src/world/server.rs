@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use parm_dispatcher::Time;
-use parm_workload::clock::Moment;
 use parm_workload::service::{self, Service};
 use parm_workload::{Ending, Error, Schedule};
 
@@ -63,17 +62,9 @@ impl Machines {
 
     /// How a run ends that begins now and takes so many times as long as one row does.
     pub(crate) fn run(&mut self, server: usize, now: Time, times: f64) -> Ending {
-        let (start, instance) = (moment(now), server as u32);
-        let nanos = self.service.nanos(1, service::Run { seed: self.seed, instance, start });
-        self.schedule.forget(instance, start);
-        self.schedule.run(instance, start, times * nanos)
+        let instance = server as u32;
+        let nanos = self.service.nanos(1, service::Run { seed: self.seed, instance, start: now });
+        self.schedule.forget(instance, now);
+        self.schedule.run(instance, now, times * nanos)
     }
-}
-
-pub(crate) fn moment(time: Time) -> Moment {
-    Moment::from_nanos(time.as_nanos())
-}
-
-pub(crate) fn time(moment: Moment) -> Time {
-    Time::from_nanos(moment.as_nanos())
 }

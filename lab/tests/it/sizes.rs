@@ -56,7 +56,7 @@ fn parity_takes_as_long_as_the_longest_query_of_its_group() {
     run.arrivals = Arrivals::Trace { seconds: vec![1.0, 1.0, 3.0, 3.0] };
     run.settings.policy = PolicyKind::Parm;
     run.settings.coding.parity_instances = NonZeroU32::new(1);
-    let took = |execution: &Execution| execution.ended.nanos_since(execution.given) / 1_000_000;
+    let took = |execution: &Execution| execution.ended.since(execution.given).as_millis();
     let executed = watched(&run).executed;
     let parities = executed.iter().filter(|execution| execution.role == RecordedRole::Parity);
     assert_eq!(parities.map(took).next(), Some(100), "the longer of 20 and 100 ms");
@@ -70,7 +70,7 @@ fn texts(lengths: Lengths) -> (f64, f64) {
     run.service.row_share = 0.3;
     run.settings.batch.max_size = BatchSize::Auto;
     let executed = watched(&run).executed;
-    let took = |execution: &Execution| execution.ended.nanos_since(execution.given) as f64 / 1e9;
+    let took = |execution: &Execution| execution.ended.nanos_since(execution.given) / 1e9;
     let rows = executed.iter().map(|execution| execution.rows).sum::<usize>() as f64;
     (executed.iter().map(took).sum(), rows / executed.len() as f64)
 }

@@ -21,7 +21,7 @@ pub(crate) fn recorded(run: &Run) -> Recording {
             if instances.insert(instance) {
                 write(Line::Instance { number: instance, name: format!("test://{instance}") });
             }
-            let (at_us, took_us) = (given.as_nanos() / 1000, ended.nanos_since(given) / 1000);
+            let (at_us, took_us) = (given.as_nanos() / 1000, ended.since(given).as_micros() as u64);
             let arrived_us = arrived.map(|at| at.as_nanos() / 1000);
             let rows = rows as u32;
             write(Line::Job(RecordedJob {

@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use parm_protocol::{DataType, InferRequest, ModelMetadata, NamedTensor, Tensor, TensorMetadata};
 use parm_random::Random;
+use parm_workload::chat::word;
 
 use crate::Error;
 
@@ -23,12 +24,6 @@ const MOST_ELEMENTS: usize = 1 << 26;
 
 /// Most texts of an input: a text is much longer than a number.
 const MOST_TEXTS: usize = MOST_ELEMENTS / 32;
-
-/// Words of texts.
-const WORDS: [&str; 16] = [
-    "the", "good", "day", "was", "not", "very", "long", "and", "we", "saw", "a", "green", "house", "near",
-    "water", "today",
-];
 
 /// Generates requests of `rows` rows for a model: `wanted`, fewer if they are large, and at least [`DISTINCT`].
 pub(super) fn requests(
@@ -82,8 +77,8 @@ fn tensor(input: &TensorMetadata, rows: usize, random: &mut Random) -> Result<Na
 
 /// Appends a text of three to eight words.
 fn text(data: &mut Vec<u8>, random: &mut Random) {
-    let count = 3 + random.below(6);
-    let words: Vec<&str> = (0..count).map(|_| WORDS[random.below(WORDS.len())]).collect();
+    let seed = random.bits();
+    let words: Vec<&str> = (0..3 + random.below(6) as u32).map(|number| word(seed, number)).collect();
     let text = words.join(" ");
     data.extend_from_slice(&(text.len() as u32).to_le_bytes());
     data.extend_from_slice(text.as_bytes());
@@ -141,7 +136,7 @@ mod tests {
             .collect();
         let is_short = |text: &String| {
             let words: Vec<&str> = text.split(' ').collect();
-            (3..=8).contains(&words.len()) && words.iter().all(|word| WORDS.contains(word))
+            (3..=8).contains(&words.len()) && words.iter().all(|word| word.len() == 3)
         };
         assert!(texts.len() == 8 && texts.iter().all(is_short), "{texts:?}");
         assert!(texts.windows(2).all(|pair| pair[0] != pair[1]), "{texts:?}");

@@ -16,7 +16,7 @@ use crate::recorder::Sample;
 use crate::requirement::{Finding, Requirement};
 use crate::run::Run;
 use crate::statistics::bootstrap::{Bootstrap, quantile_of};
-use crate::validity::{self, Fault, Verdict};
+use crate::validity::Validity;
 
 /// The quantiles of a report.
 pub(crate) const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
@@ -140,23 +140,6 @@ pub struct Quantile {
     pub interval_ms: Option<(f64, f64)>,
 }
 
-/// Whether a run tested what it was meant to.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Validity {
-    /// The verdict.
-    pub valid: bool,
-    /// 99th percentile of how late requests were sent.
-    pub lag_p99_ms: f64,
-    /// The limit of `lag_p99_ms`: 1 ms or 2 % of the median latency, whichever is more.
-    pub lag_limit_ms: f64,
-    /// Requests sent over requests offered; at least 0.995.
-    pub achieved: f64,
-    /// Share of the sent requests that failed; at most `allow_failed`.
-    pub failed: f64,
-    /// Why the run is invalid; empty if it is valid.
-    pub faults: Vec<String>,
-}
-
 /// A threshold and whether the run meets it.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Threshold {
@@ -185,11 +168,11 @@ impl Report {
         let ended = run.chats.as_ref().map_or(ended, Answers::end);
         let warm_up = Duration::try_from_secs_f64(setting.warm_up_seconds).unwrap_or_default();
         let busy = run.length.max(ended.saturating_sub(warm_up));
-        let verdict = validity::judge(setting.allow_failed, &run.samples, run.offered);
+        let was_sent = |sample: &&Sample| sample.outcome != Outcome::Dropped;
         Self {
             seconds: run.length.as_secs_f64(),
             offered: run.offered,
-            sent: verdict.sent,
+            sent: run.samples.iter().filter(was_sent).count(),
             dropped: run.dropped,
             offered_per_second: per_second(run.offered, run.length),
             answered_per_second: per_second(answered, busy),
@@ -199,7 +182,7 @@ impl Report {
             latency: QUANTILES.map(|share| quantile(&mut latencies, &series, share)).to_vec(),
             mean_ms,
             max_ms,
-            validity: validity(&verdict, setting.allow_failed),
+            validity: Validity::of(setting.allow_failed, &run.samples, run.offered),
             requirements: requirements.iter().map(|requirement| threshold(requirement, run)).collect(),
             failures: run.failures.by_frequency(),
             first_failure: run.failures.first().map(str::to_owned),
@@ -250,38 +233,6 @@ pub(crate) fn quantile(latencies: &mut [f64], series: &[f64], share: f64) -> Qua
         share,
         ms: Some(quantile_of(latencies, share)),
         interval_ms: interval.map(|interval| (interval.low, interval.high)),
-    }
-}
-
-fn validity(verdict: &Verdict, allow_failed: f64) -> Validity {
-    let failed = verdict.failed as f64 / verdict.sent.max(1) as f64;
-    let fault = |fault: &Fault| match fault {
-        Fault::Lag => format!(
-            "requests were sent late: lag p99 is {:.3} ms, the limit {:.3} ms: use a lower rate or a quieter machine",
-            ms(verdict.lag_p99),
-            ms(verdict.lag_limit)
-        ),
-        Fault::Achieved => format!(
-            "only {:.2} % of the offered requests were sent: the server cannot sustain the rate, {} % are required: use a lower rate",
-            verdict.achieved * 100.0,
-            validity::ACHIEVED * 100.0
-        ),
-        Fault::Failed => {
-            format!(
-                "{:.2} % of the requests failed: at most {} % are allowed: see --allow-failed",
-                failed * 100.0,
-                allow_failed * 100.0
-            )
-        }
-        Fault::Empty => "no request was counted".to_owned(),
-    };
-    Validity {
-        valid: verdict.faults.is_empty(),
-        lag_p99_ms: ms(verdict.lag_p99),
-        lag_limit_ms: ms(verdict.lag_limit),
-        achieved: verdict.achieved,
-        failed,
-        faults: verdict.faults.iter().map(fault).collect(),
     }
 }
 

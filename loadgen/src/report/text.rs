@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use super::{Quantile, Report, Share, Threshold, Validity};
+use super::{Quantile, Report, Share, Threshold};
 use crate::failures::FailureReason;
+use crate::validity::Validity;
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

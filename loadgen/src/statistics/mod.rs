@@ -5,7 +5,8 @@ use serde::Serialize;
 pub mod bootstrap;
 pub mod correlation;
 pub mod evidence;
-pub mod series;
+#[cfg(test)]
+mod series;
 pub mod student;
 
 /// An estimate and the bounds of its 95 % interval.

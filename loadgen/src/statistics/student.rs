@@ -56,15 +56,7 @@ mod tests {
         {
             assert!((factor(confidence, free) - expected).abs() < 6e-4, "{confidence} {free}");
         }
-    }
-
-    #[test]
-    fn factor_of_many_runs_is_that_of_a_normal_distribution() {
-        assert!((factor(0.95, 100_000) - 1.959_964).abs() < 1e-4);
-    }
-
-    #[test]
-    fn factor_of_one_run_is_infinite() {
-        assert_eq!(factor(0.95, 0), f64::INFINITY);
+        assert!((factor(0.95, 100_000) - 1.959_964).abs() < 1e-4, "that of a normal distribution");
+        assert_eq!(factor(0.95, 0), f64::INFINITY, "of one run");
     }
 }

@@ -1,6 +1,6 @@
 //! The rate of arrivals over the last second or two.
 
-use crate::time::Time;
+use crate::Time;
 
 /// A second.
 const SPAN: u64 = 1_000_000_000;

@@ -178,7 +178,7 @@ mod tests {
 
     use super::*;
     use crate::Pattern;
-    use crate::clock::Moment;
+    use parm_durations::Time;
 
     const MS: f64 = 1e6;
 
@@ -190,8 +190,8 @@ mod tests {
     fn served(costs: Costs, requests: &[(f64, Tokens)]) -> Vec<(f64, f64)> {
         let mut batch = Batch::new(costs);
         let mut times = vec![(f64::NAN, f64::NAN); requests.len()];
-        let (mut now, mut next) = (Moment::START, 0);
-        let arrival = |number: usize| Moment::START.later(requests[number].0 * MS);
+        let (mut now, mut next) = (Time::ZERO, 0);
+        let arrival = |number: usize| Time::ZERO.later(requests[number].0 * MS);
         let mut advances = Vec::new();
         loop {
             while next < requests.len() && arrival(next) <= now {

@@ -11,14 +11,13 @@ use std::time::Duration;
 use parm_dispatcher::Time;
 use parm_grants::{Granter, Order, Told as Grant};
 use parm_workload::arrivals::Times;
-use parm_workload::clock::Moment;
 use parm_workload::{Ending, Error, Random, State};
 
 use super::parm::Parm;
 use super::prequal::Latencies;
 use super::pusher::{Hedge, Pusher};
 use super::{Contender, Probe, Told};
-use crate::world::server::{Machines, Server, moment, time};
+use crate::world::server::{Machines, Server};
 use crate::world::{Plan, millis};
 
 /// A run of a contender.
@@ -285,7 +284,7 @@ impl<'a> Simulation<'a> {
 
     fn draw_arrival(&mut self) {
         let next = self.arrivals.as_mut().filter(|_| self.left > 0).and_then(Iterator::next);
-        self.next_arrival = next.map_or(Time::MAX, |at| time(Moment::after(at)));
+        self.next_arrival = next.map_or(Time::MAX, |at| Time::ZERO + at);
     }
 
     fn arrive(&mut self) {
@@ -345,7 +344,7 @@ impl<'a> Simulation<'a> {
 
     /// A client asks how a server is.
     fn probed(&mut self, client: u32, server: usize) {
-        let state = self.machines.schedule.condition(server as u32, moment(self.now)).state;
+        let state = self.machines.schedule.condition(server as u32, self.now).state;
         if matches!(state, State::Works | State::Hangs) {
             let in_flight = self.servers[server].in_flight() as u32;
             let latency = self.latencies[server].at(in_flight);
@@ -455,7 +454,7 @@ impl<'a> Simulation<'a> {
             }
             let length = self.machines.schedule.longest(server as u32, [of.query]);
             if let Ending::Answered { at, .. } = self.machines.run(server, self.now, of.share * length) {
-                self.events.note(time(at), Class::Message, move |all| all.end(job));
+                self.events.note(at, Class::Message, move |all| all.end(job));
             }
         }
     }

@@ -1,4 +1,6 @@
-//! The time of the dispatcher: nanoseconds since an origin that the caller chooses, real or virtual.
+//! Time as a plain number: nanoseconds since an origin that the caller chooses, real or virtual.
+//!
+//! It is not a [`Duration`], because the dispatcher and the simulator compute several times for each query.
 
 use std::ops::Add;
 use std::time::Duration;
@@ -29,17 +31,19 @@ impl Time {
     }
 
     /// The same in nanoseconds.
-    pub(crate) fn nanos_since(self, earlier: Time) -> f64 {
+    pub const fn nanos_since(self, earlier: Time) -> f64 {
         self.0.saturating_sub(earlier.0) as f64
     }
 
     /// The moment so many nanoseconds earlier; the origin if there is none.
-    pub(crate) fn earlier(self, nanos: f64) -> Time {
+    #[must_use]
+    pub fn earlier(self, nanos: f64) -> Time {
         Time(self.0.saturating_sub(nanos as u64))
     }
 
     /// The moment so many nanoseconds later; [`Time::MAX`] if that overflows or is infinite.
-    pub(crate) fn later(self, nanos: f64) -> Time {
+    #[must_use]
+    pub fn later(self, nanos: f64) -> Time {
         // The cast saturates, and an infinite rest means never.
         Time(self.0.saturating_add(nanos as u64))
     }
