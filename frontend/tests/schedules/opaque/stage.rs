@@ -133,8 +133,7 @@ impl Stage {
             Event::Send(errand) => self.sends(errand),
             Event::Mood(server, mood) => self.servers[server].becomes(mood),
             Event::Settings(route, patch) => {
-                let path = route.map_or(String::new(), |route| format!("/{route}"));
-                self.admin.call("PATCH", &format!("/settings{path}"), &patch).await;
+                self.admin.patch(route, &patch).await;
             }
             Event::Order(server, order) => {
                 self.record.lock().joins(server, order == "undrain");
