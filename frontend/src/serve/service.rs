@@ -143,7 +143,7 @@ impl Frontend {
         let config = &self.core.config;
         let has_workers = !config.workers.is_empty() || config.workers_file.is_some();
         let is_listed =
-            self.core.listed.load(Ordering::Acquire) || !(has_workers || self.core.roster.is_empty());
+            self.core.listed.load(Ordering::Acquire) || !(has_workers || self.core.has_no_instance());
         names.filter(|name| is_listed && self.core.catalog.versions(name).is_empty()).collect()
     }
 
@@ -345,7 +345,7 @@ impl InferenceService for Frontend {
     fn is_ready(&self) -> bool {
         // The models of an instance join one after another, and requests for the last of them may be the first to come.
         !self.core.requests.is_closed()
-            && !self.core.roster.is_empty()
+            && !self.core.has_no_instance()
             && self.core.catalog.all().iter().any(|pool| pool.is_served() && self.answers(pool))
     }
 
