@@ -65,8 +65,7 @@ impl Frontend {
 
     /// Starts a frontend that finds the configured workers through `connect`. Must be called inside a runtime.
     pub fn start(config: Config, connect: Arc<dyn Connect>, timers: Timers) -> Result<Self, crate::Error> {
-        let core = Core::start(config, timers, None)?;
-        Self::over(core, connect)
+        Self::over(Core::start(config, timers, None)?, connect)
     }
 
     /// Like `start`, with `nets` as the loader of the nets of learned codes.
@@ -76,8 +75,7 @@ impl Frontend {
         timers: Timers,
         nets: Arc<dyn LoadNets>,
     ) -> Result<Self, crate::Error> {
-        let core = Core::start(config, timers, Some(nets))?;
-        Self::over(core, connect)
+        Self::over(Core::start(config, timers, Some(nets))?, connect)
     }
 
     fn over(core: Arc<Core>, connect: Arc<dyn Connect>) -> Result<Self, crate::Error> {

@@ -284,18 +284,6 @@ mod tests {
     const NONE: PolicyKind = PolicyKind::None;
 
     #[test]
-    fn reload_keeps_live_changes_of_other_settings() {
-        let (before, now) = (of(with(HEDGE, 10), &[]), of(with(HEDGE, 20), &[]));
-        let live = of(with(NONE, 10), &[("m", with(NONE, 7))]);
-        assert_eq!(merged(&before, &now, &live).unwrap(), of(with(NONE, 20), &[("m", with(NONE, 7))]));
-        let report = report(&before, &now, &live);
-        assert_eq!(
-            (&*report.applied, &*report.overridden),
-            (&["frontend.dispatch.queue_limit".to_owned()][..], &[][..])
-        );
-    }
-
-    #[test]
     fn reload_names_live_changes_that_the_file_replaces() {
         let (before, now) = (of(with(HEDGE, 10), &[]), of(with(HEDGE, 20), &[]));
         let live = of(with(NONE, 15), &[]);
