@@ -12,8 +12,6 @@
 #![allow(clippy::print_stdout, missing_docs)]
 #![allow(clippy::disallowed_methods)] // a benchmark reads the machine's clock
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::fs::DirEntry;
 use std::num::NonZeroU8;
 use std::sync::{Arc, mpsc};
@@ -41,56 +39,24 @@ const GAP: Duration = Duration::from_nanos(5_000_000 / 16 * 10 / 6);
 const MODEL: &str = "slow";
 const STAND_IN: &str = "small";
 
-/// Answers after a while.
-struct Slow(Tensor, mpsc::Sender<Due>);
+/// Answers after a while: the stand-in's answers and those of the model each come in order, and have a thread of their own.
+struct Slow(Tensor, mpsc::Sender<Due>, mpsc::Sender<Due>);
 
 /// An answer with its due time.
 type Due = (Instant, oneshot::Sender<()>);
 
-/// Runs all instances in one thread.
-fn pass(given: &mpsc::Receiver<Due>) {
-    let mut waiting = BinaryHeap::new();
-    let mut number = 0u64;
-    loop {
-        let next = waiting.peek().map(|Reverse((at, ..)): &Reverse<(Instant, u64, Finish)>| *at);
-        let patience = next.map_or(SERVICE, |at| at.saturating_duration_since(Instant::now()));
-        match given.recv_timeout(patience) {
-            Ok((at, finish)) => {
-                number += 1;
-                waiting.push(Reverse((at, number, Finish(Some(finish)))));
-            }
-            Err(mpsc::RecvTimeoutError::Timeout) => {}
-            Err(mpsc::RecvTimeoutError::Disconnected) => return,
-        }
-        while waiting.peek().is_some_and(|Reverse((at, ..))| *at <= Instant::now()) {
-            let Some(Reverse((.., Finish(Some(finish))))) = waiting.pop() else { continue };
+/// Runs a model of all instances in one thread.
+fn pass() -> mpsc::Sender<Due> {
+    let (give, given) = mpsc::channel::<Due>();
+    let run = move || {
+        for (at, finish) in given {
+            std::thread::sleep(at.saturating_duration_since(Instant::now()));
             // The client may be gone.
             let _ = finish.send(());
         }
-    }
-}
-
-/// Ordered by its number alone.
-struct Finish(Option<oneshot::Sender<()>>);
-
-impl PartialEq for Finish {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl Eq for Finish {}
-
-impl PartialOrd for Finish {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Finish {
-    fn cmp(&self, _: &Self) -> std::cmp::Ordering {
-        std::cmp::Ordering::Equal
-    }
+    };
+    std::thread::Builder::new().name("instances".into()).spawn(run).unwrap();
+    give
 }
 
 impl Client for Slow {
@@ -100,9 +66,10 @@ impl Client for Slow {
 
     fn infer(&self, request: InferRequest, _: CallContext) -> BoxFuture<'_, Result<InferResponse, Error>> {
         Box::pin(async move {
-            let took = if request.model.name == STAND_IN { SERVICE / 4 } else { SERVICE };
+            let is_small = request.model.name == STAND_IN;
+            let (took, passes) = if is_small { (SERVICE / 4, &self.2) } else { (SERVICE, &self.1) };
             let (finish, finished) = oneshot::channel();
-            self.1.send((Instant::now() + took, finish)).unwrap();
+            passes.send((Instant::now() + took, finish)).unwrap();
             finished.await.unwrap();
             Ok(InferResponse {
                 model_name: request.model.name,
@@ -178,10 +145,10 @@ async fn frontend(way: Way) -> Frontend {
     let answer = Tensor::from_f32([1, 10].as_slice(), &[0.1; 10]).unwrap();
     // The paper's split takes extra instances for parities: 16 serve queries under each policy.
     let instances = if way.policy == PolicyKind::Parm { INSTANCES * 5 / 4 } else { INSTANCES };
-    let (give, given) = mpsc::channel();
-    std::thread::Builder::new().name("instances".into()).spawn(move || pass(&given)).unwrap();
+    let (model, stand_in) = (pass(), pass());
     for _ in 0..instances {
-        frontend.embed(Arc::new(Slow(answer.clone(), give.clone())), None).unwrap();
+        let slow = Slow(answer.clone(), model.clone(), stand_in.clone());
+        frontend.embed(Arc::new(slow), None).unwrap();
     }
     // Coded once it is known to be linear, as a constant is.
     let sets_up = |page: String| {

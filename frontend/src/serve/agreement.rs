@@ -12,7 +12,7 @@ use std::sync::Arc;
 use parm_dispatcher::{Accept, Agreement, Doubts, InstanceKey, Shape, Submission, Time, Why};
 use smallvec::SmallVec;
 
-use super::attempt::{Attempt, Ending, Payload, Role};
+use super::attempt::{Ending, Job, Payload, Role};
 use super::call::{Output, QueryRow};
 use super::driver::Driver;
 use super::pool::{Pool, PoolId};
@@ -54,11 +54,10 @@ pub(super) struct Pair {
 }
 
 /// The comparisons that the end of an attempt makes possible.
-pub(super) fn pairs(attempt: &Attempt, ending: &Ending) -> SmallVec<[Pair; 1]> {
+pub(super) fn pairs(job: &Job, ending: &Ending) -> SmallVec<[Pair; 1]> {
     let Ending::Completed(outputs) = ending else { return SmallVec::new() };
-    let stands_in = attempt.role == Role::StandIn;
-    let is_compared = stands_in || matches!(attempt.role, Role::Deployed | Role::Copy);
-    if attempt.stand_in.is_none() || !is_compared || attempt.why == Why::Explore {
+    let stands_in = job.role == Role::StandIn;
+    if job.stand_in.is_none() || !(stands_in || job.predicts()) || job.why == Why::Explore {
         return SmallVec::new();
     }
     let of_row = |(payload, output): (&Payload, &Option<Output>)| {
@@ -73,19 +72,19 @@ pub(super) fn pairs(attempt: &Attempt, ending: &Ending) -> SmallVec<[Pair; 1]> {
             Some(Pair { row: row.clone(), prediction, answer, is_late: !stands_in })
         })
     };
-    attempt.payloads.iter().zip(outputs).filter_map(of_row).collect()
+    job.payloads().zip(outputs).filter_map(of_row).collect()
 }
 
 /// Compares, and tells the driver.
-pub(super) fn compare(driver: &Arc<Driver>, attempt: &Attempt, pairs: SmallVec<[Pair; 1]>) {
-    let Some(stand_in) = &attempt.stand_in else { return };
+pub(super) fn compare(driver: &Arc<Driver>, job: &Job, pairs: SmallVec<[Pair; 1]>) {
+    let Some(stand_in) = &job.stand_in else { return };
     let said = pairs.into_iter().filter_map(|pair| {
-        let agrees = stand_in.agrees(&attempt.pool, &pair.prediction, &pair.answer)?;
+        let agrees = stand_in.agrees(&job.pool, &pair.prediction, &pair.answer)?;
         Some((pair, agrees))
     });
     let said: Vec<_> = said.collect();
     if !said.is_empty() {
-        driver.with(|state| state.compared(driver, attempt, &said));
+        driver.with(|state| state.compared(driver, job, &said));
     }
 }
 
@@ -138,13 +137,12 @@ impl Agreements {
 
 impl State {
     /// Takes note of comparisons.
-    pub(super) fn compared(&mut self, driver: &Driver, attempt: &Attempt, said: &[(Pair, bool)]) {
-        let pool = attempt.pool.id;
-        let job = slotmap::Key::data(&attempt.job).as_ffi();
+    pub(super) fn compared(&mut self, driver: &Driver, job: &Job, said: &[(Pair, bool)]) {
+        let pool = job.pool.id;
         for (pair, agrees) in said {
             let query = pair.row.with(|record| record.query);
             if let Some(query) = query.filter(|_| pair.is_late) {
-                self.agrees(query, job, *agrees);
+                self.agrees(query, job.place().job, *agrees);
             }
         }
         let Some(known) = self.agreements.known.get_mut(&pool) else { return };
@@ -163,11 +161,11 @@ impl State {
         known.counts.suspected += suspects.len() as u64;
         let (after, share) = (known.agreement.is_withheld(), known.agreement.share());
         if before != after {
-            self.tell_withheld(driver, &attempt.pool, after, share);
+            self.tell_withheld(driver, &job.pool, after, share);
             self.configure_own(driver, pool);
         }
         for instance in suspects {
-            self.suspect(driver, &attempt.pool, instance);
+            self.suspect(driver, &job.pool, instance);
         }
     }
 

@@ -8,13 +8,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use parm_dispatcher::{Failure, InstanceKey, JobKey, Why};
+use parm_dispatcher::{Failure, InstanceKey, JobKey, Time, Why};
 use parm_protocol::client::{BoxFuture, CallContext};
 use parm_protocol::fleet::ROWS;
 use parm_protocol::{
     Code, Error, InferRequest, InferResponse, ModelRef, OpaqueAnswer, OpaqueRequest, PADDED, Parameters,
     RequestedOutput,
 };
+use slotmap::Key;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -30,6 +31,7 @@ use super::outputs::{Expected, OUTCOME, Outputs};
 use super::pool::Pool;
 use super::terms::ACCEPT;
 use super::{agreement, forward, trace};
+use crate::console::At;
 
 /// What a run is for, as recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,13 +74,11 @@ enum Heard {
     Opaque(OpaqueAnswer),
 }
 
-/// A run about to start.
-pub(super) struct Attempt {
-    pub(super) job: JobKey,
+/// A run of a model at an instance.
+pub(super) struct Job {
+    pub(super) key: JobKey,
     pub(super) role: Role,
     pub(super) why: Why,
-    /// The share that it is charged to, if not its model's own.
-    pub(super) share: Option<Arc<str>>,
     pub(super) at: InstanceKey,
     pub(super) instance: Arc<Instance>,
     pub(super) pool: Arc<Pool>,
@@ -86,7 +86,15 @@ pub(super) struct Attempt {
     pub(super) model: ModelRef,
     /// The stand-in that it runs or is compared with.
     pub(super) stand_in: Option<Arc<StandIn>>,
-    pub(super) payloads: SmallVec<[Payload; 1]>,
+    pub(super) rows: SmallVec<[parm_dispatcher::Row<Payload>; 1]>,
+    pub(super) started: Time,
+}
+
+/// A run about to start.
+pub(super) struct Attempt {
+    pub(super) job: Arc<Job>,
+    /// The share that it is charged to, if not its model's own.
+    pub(super) share: Option<Arc<str>>,
     /// Time at which the instance has held it for too long.
     pub(super) deadline: Instant,
     pub(super) stopped: oneshot::Receiver<Stop>,
@@ -119,16 +127,16 @@ struct Report {
 
 /// Starts an attempt.
 pub(super) fn launch(driver: &Arc<Driver>, attempt: Attempt) {
-    let report = Report { driver: driver.clone(), job: attempt.job, ending: Ending::GivenUp };
-    let span = trace::attempt(&attempt);
+    let report = Report { driver: driver.clone(), job: attempt.job.key, ending: Ending::GivenUp };
+    let span = trace::job(&attempt.job);
     let run = async move {
         let mut attempt = attempt;
         let ending = attempt.run(&report.driver).await;
         let driver = report.driver.clone();
         // Afterwards, because a client may wait for the answer.
-        let pairs = agreement::pairs(&attempt, &ending);
+        let pairs = agreement::pairs(&attempt.job, &ending);
         report.end(ending);
-        agreement::compare(&driver, &attempt, pairs);
+        agreement::compare(&driver, &attempt.job, pairs);
     };
     if span.is_disabled() {
         driver.runtime.spawn(run);
@@ -166,13 +174,13 @@ impl Attempt {
         if !matches!(self.stopped.try_recv(), Err(oneshot::error::TryRecvError::Empty)) {
             return Err(Ending::GivenUp);
         }
-        let rows = self.rows();
-        // Other models may not take padded rows.
-        let pads = matches!(self.role, Role::Deployed | Role::Copy);
-        let lengths = if pads { Lengths::of(&self.pool, &rows) } else { None };
-        let (request, wanted) =
-            self.asks(&rows, lengths.as_deref()).map_err(|error| Ending::Failed(Failure::Query, error))?;
-        if self.is_too_long() {
+        let rows = self.job.inputs();
+        let lengths = if self.job.predicts() { Lengths::of(&self.job.pool, &rows) } else { None };
+        let (request, wanted) = self
+            .job
+            .asks(&rows, lengths.as_deref())
+            .map_err(|error| Ending::Failed(Failure::Query, error))?;
+        if self.job.is_too_long() {
             let message = "its client has sent too much for another attempt".into();
             return Err(Ending::Failed(Failure::Withheld, Error::Unavailable { message }));
         }
@@ -180,10 +188,11 @@ impl Attempt {
     }
 
     async fn run(&mut self, driver: &Arc<Driver>) -> Ending {
+        let job = self.job.clone();
         let (request, wanted, lengths) = match self.prepare() {
             Ok(prepared) => prepared,
             Err(ending) => {
-                self.instance.not_sent();
+                job.instance.not_sent();
                 return ending;
             }
         };
@@ -192,9 +201,9 @@ impl Attempt {
             // Makes the instance's spans children of this one.
             traceparent: parm_transport::trace::traceparent(&tracing::Span::current()),
             share: self.share.take(),
-            once: self.pool.is_once(),
+            once: job.pool.is_once(),
         };
-        let client = &self.instance.client;
+        let client = &job.instance.client;
         let mut call: BoxFuture<'_, _> = match request {
             Ask::Predict(request) => {
                 let answer = client.infer(request, context);
@@ -207,34 +216,58 @@ impl Attempt {
         };
         let stop = tokio::select! {
             biased;
-            answer = &mut call => return self.settle(driver, answer, &wanted, lengths),
+            answer = &mut call => return job.settle(driver, answer, &wanted, lengths),
             stop = &mut self.stopped => stop,
         };
         match stop {
             Ok(Stop::Unwanted) => {
                 let answer = call.await;
-                self.settle(driver, answer, &wanted, lengths)
+                job.settle(driver, answer, &wanted, lengths)
             }
             Ok(Stop::Cancelled) => {
                 drop(call);
                 // At most until its deadline, but long enough for an answer.
                 let least = Instant::now() + driver.limits.health_timeout;
                 let longest = least.max(self.deadline);
-                let _ = timeout_at(longest, self.instance.client.settled()).await;
+                let _ = timeout_at(longest, client.settled()).await;
                 Ending::GivenUp
             }
             // The instance left.
             Err(_) => Ending::GivenUp,
         }
     }
+}
+
+impl Job {
+    /// Its place in the stories of its queries.
+    pub(super) fn place(&self) -> At {
+        At { instance: self.instance.number, job: self.key.data().as_ffi() }
+    }
+
+    /// Whether the deployed model runs.
+    pub(super) fn predicts(&self) -> bool {
+        matches!(self.role, Role::Deployed | Role::Copy)
+    }
+
+    pub(super) fn payloads(&self) -> impl Iterator<Item = &Payload> {
+        self.rows.iter().map(|row| &row.payload)
+    }
+
+    /// Its parity, if it runs one.
+    fn parity(&self) -> Option<&Arc<Parity>> {
+        match self.payloads().next()? {
+            Payload::Parity(parity) => Some(parity),
+            _ => None,
+        }
+    }
 
     /// Its rows of requests.
-    pub(super) fn rows(&self) -> JobRows {
-        self.payloads.iter().filter_map(Payload::row).map(QueryRow::row).collect()
+    fn inputs(&self) -> JobRows {
+        self.payloads().filter_map(Payload::row).map(QueryRow::row).collect()
     }
 
     fn opaque(&self) -> Option<&Arc<OpaqueRequest>> {
-        self.payloads.first()?.row()?.call.inputs.opaque.as_ref()
+        self.payloads().next()?.row()?.call.inputs.opaque.as_ref()
     }
 
     /// Whether its client has sent too much for a server that gets the request from now on.
@@ -253,7 +286,7 @@ impl Attempt {
     }
 
     fn request(&self, rows: &[Row], lengths: Option<&Lengths>) -> Result<InferRequest, Error> {
-        if let Some(Payload::Parity(parity)) = self.payloads.first() {
+        if let Some(parity) = self.parity() {
             return Ok(InferRequest {
                 model: self.model.clone(),
                 id: String::new(),
@@ -272,8 +305,7 @@ impl Attempt {
             request.parameters.insert(PADDED.into(), true.into());
         }
         let plain = request.outputs.iter().all(|output| output.parameters.is_empty());
-        let predicts = matches!(self.role, Role::Deployed | Role::Copy);
-        if predicts && plain && self.pool.coded.load(Ordering::Relaxed) {
+        if self.predicts() && plain && self.pool.coded.load(Ordering::Relaxed) {
             // Another member may need an output for its reconstruction that this client did not request.
             // Queries that request outputs in another form are not grouped.
             request.outputs.clear();
@@ -284,7 +316,7 @@ impl Attempt {
     /// Adds the rank of the request among those of other frontends, which meet only in the queue of a worker: in Triton's
     /// numbers 1 is the most urgent. Asks another frontend for predictions.
     fn ranked(&self, mut request: InferRequest) -> InferRequest {
-        let is_check = matches!(self.payloads.first(), Some(Payload::Check(_)));
+        let is_check = matches!(self.payloads().next(), Some(Payload::Check(_)));
         let priority = match self.why {
             _ if is_check || matches!(self.why, Why::Explore) => Some(255u64),
             Why::StandIn => Some(1),
@@ -326,7 +358,7 @@ impl Attempt {
             model: &self.pool.metadata,
             wanted,
             batched: self.pool.batched,
-            rows: self.payloads.len(),
+            rows: self.rows.len(),
         };
         let outputs = answer.and_then(|heard| match heard {
             Heard::Predicted(response) => {
@@ -360,22 +392,16 @@ impl Attempt {
         let outputs = Arc::new(outputs);
         if self.role == Role::Deployed
             && self.pool.sample.get().is_none()
-            && let Some(sample) = self.rows().first().and_then(Row::sample)
+            && let Some(sample) = self.inputs().first().and_then(Row::sample)
         {
             // Another job may have set it first.
             let _ = self.pool.sample.set(Arc::new(sample));
         }
-        let parity = match self.payloads.first() {
-            Some(Payload::Parity(parity)) => Some(parity.clone()),
-            _ => None,
-        };
         let output = |row: usize, confidence| Output {
-            outputs: outputs.clone(),
-            row,
             by: Some((self.instance.number, self.at)),
             confidence,
-            group: None,
-            parity: parity.clone(),
+            parity: self.parity().cloned(),
+            ..Output::of(outputs.clone(), row)
         };
         let stand_in = self.stand_in.as_ref().filter(|_| self.role == Role::StandIn);
         let of_row = |(row, payload): (usize, &Payload)| match (stand_in, payload.row()) {
@@ -385,7 +411,7 @@ impl Attempt {
             }
             _ => Some(output(row, None)),
         };
-        Ending::Completed(self.payloads.iter().enumerate().map(of_row).collect())
+        Ending::Completed(self.payloads().enumerate().map(of_row).collect())
     }
 }
 

@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use super::coded::Parity;
+use super::driver::Submission;
 use super::inputs::{Inputs, Row};
 use super::outputs::{Answers, Outputs, RowAnswer};
 use super::pool::Pool;
@@ -19,7 +20,7 @@ use super::terms::Terms;
 use crate::console::Story;
 
 /// Result of a request.
-pub(crate) type Verdict = Result<Answers, Failed>;
+pub(super) type Verdict = Result<Answers, Failed>;
 
 /// Reason for a failed request.
 #[derive(Debug)]
@@ -97,14 +98,21 @@ pub(super) struct Output {
 /// The instance of an output: its number in the fleet, and its name in the dispatcher.
 pub(super) type Giver = (u32, InstanceKey);
 
+impl Output {
+    /// A row of outputs of which nothing else is known.
+    pub(super) fn of(outputs: Arc<Outputs>, row: usize) -> Self {
+        Self { outputs, row, by: None, confidence: None, group: None, parity: None }
+    }
+}
+
 impl Call {
     pub(super) fn new(
-        (pool, inputs): (Arc<Pool>, Arc<Inputs>),
-        (terms, codable): (Terms, bool),
-        (arrived, shape): (Time, Shape),
+        submission: Submission,
+        arrived: Time,
         told: oneshot::Sender<Verdict>,
         stories: impl FnMut() -> Story,
     ) -> Self {
+        let Submission { pool, inputs, shape, terms, codable } = submission;
         let rows = inputs.rows;
         let stories = std::iter::repeat_with(stories).take(rows);
         let progress = Progress {

@@ -116,8 +116,6 @@ impl Catalog {
                 None => {
                     stays_whole |= known.members.is_whole_for_others(instance.id);
                     if known.batched != stays_whole {
-                        // While the lock is held: otherwise the pool could be removed as unserved before its new instance
-                        // is in it.
                         known.members.join(instance.id, &description, whole);
                         known.describe(&description);
                         return Ok(Admitted { pool: known.clone(), is_new: false, replaced: None });
@@ -135,8 +133,8 @@ impl Catalog {
         Ok(Admitted { pool, is_new: true, replaced })
     }
 
-    /// Removes a pool if it has no instance. `gone` runs before the same version can be added again.
-    pub(crate) fn remove_unserved(&self, pool: &Pool, gone: impl FnOnce()) -> bool {
+    /// Removes a pool if it has no instance.
+    pub(crate) fn remove_unserved(&self, pool: &Pool) -> bool {
         let mut models = self.models.write();
         let Some(Model { versions, .. }) = models.get_mut(&pool.model.name) else { return false };
         let version = Version::read(&pool.version);
@@ -147,7 +145,6 @@ impl Catalog {
         if versions.is_empty() {
             models.remove(&pool.model.name);
         }
-        gone();
         true
     }
 
@@ -234,40 +231,7 @@ fn listed(tensors: &[TensorMetadata]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use parm_settings::PolicyKind;
-    use parm_transport::client;
-
     use super::*;
-    use crate::metrics::Metrics;
-
-    /// An admitted instance is in the pool already, so another that leaves at the same time cannot have the pool
-    /// removed.
-    #[tokio::test]
-    async fn pool_with_new_instance_is_not_removed() {
-        let (catalog, metrics) = (Catalog::default(), Metrics::new());
-        let model = ModelRef { name: "m".into(), version: Some("1".into()) };
-        let description =
-            Description { model: model.clone(), metadata: ModelMetadata::default(), config: None };
-        let admit = |id: u32| {
-            let client =
-                client::connect(&"http://nobody:1".parse().unwrap(), &client::Config::default()).unwrap();
-            let name = format!("i{id}");
-            let own = metrics.instances.of(&name);
-            let instance = Instance::new((InstanceId(id), id), name, client, own);
-            let make = |id, description, whole| {
-                Pool::new(id, description, metrics.models.of(["m", "1"], PolicyKind::None), whole)
-            };
-            catalog.admit(description.clone(), true, &instance, make).unwrap().pool
-        };
-        let pool = admit(0);
-        pool.members.leave(InstanceId(0));
-        admit(1);
-        assert!(!catalog.remove_unserved(&pool, || ()), "the pool has a new instance");
-        assert!(Arc::ptr_eq(&catalog.find(&model).unwrap(), &pool));
-        pool.members.leave(InstanceId(1));
-        assert!(catalog.remove_unserved(&pool, || ()));
-        assert!(catalog.find(&model).is_err());
-    }
 
     #[test]
     fn default_is_newest_version_with_enough_instances() {

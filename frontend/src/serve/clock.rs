@@ -1,7 +1,6 @@
 //! Conversion between the dispatcher's time and the runtime's.
 
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{io, thread};
@@ -25,8 +24,7 @@ pub enum Timers {
     /// The runtime's timers: for runtimes with paused or simulated time.
     Runtime,
     /// Deterministic timers for random schedules, in a runtime of one thread with paused time: the same seed gives the
-    /// same run. Alarms are set up to five milliseconds late, in any order, as by threads that are preempted between an
-    /// event and its effects.
+    /// same run.
     Simulated {
         /// Seed of all random numbers.
         seed: u64,
@@ -110,13 +108,7 @@ pub(crate) trait Wake: Send + Sync + 'static {
 /// An alarm with one time.
 pub(crate) enum Alarm {
     Thread(Arc<Shared>),
-    Task(Arc<watch::Sender<Target>>, Option<Late>),
-}
-
-/// Delays settings, so that they may overtake each other, as on preempted threads.
-pub(crate) struct Late {
-    runtime: Handle,
-    chance: AtomicU64,
+    Task(watch::Sender<Target>),
 }
 
 pub(crate) struct Shared {
@@ -136,16 +128,12 @@ pub(crate) struct Target {
 impl Alarm {
     /// Creates an alarm without a time.
     pub(crate) fn new(timers: Timers) -> Self {
-        let late = match timers {
+        match timers {
             Timers::Precise => {
-                return Self::Thread(Arc::new(Shared { target: Mutex::default(), changed: Condvar::new() }));
+                Self::Thread(Arc::new(Shared { target: Mutex::default(), changed: Condvar::new() }))
             }
-            Timers::Runtime => None,
-            Timers::Simulated { seed } => {
-                Some(Late { runtime: Handle::current(), chance: AtomicU64::new(seed) })
-            }
-        };
-        Self::Task(Arc::default(), late)
+            Timers::Runtime | Timers::Simulated { .. } => Self::Task(watch::Sender::default()),
+        }
     }
 
     /// Starts to wake `sleeper`; ends when the alarm is dropped.
@@ -159,7 +147,7 @@ impl Alarm {
                 };
                 thread::Builder::new().name("parm-timer".into()).spawn(run)?;
             }
-            Self::Task(set, _) => {
+            Self::Task(set) => {
                 lifelines.spawn(&Handle::current(), "the timer", sleep(set.subscribe(), sleeper));
             }
         }
@@ -176,27 +164,10 @@ impl Alarm {
                     shared.changed.notify_one();
                 }
             }
-            Self::Task(set, late) => match late.as_ref().map(|late| (late, late.pause())) {
-                Some((late, pause)) if !pause.is_zero() => {
-                    let set = set.clone();
-                    late.runtime.spawn(async move {
-                        tokio::time::sleep(pause).await;
-                        set.send_if_modified(|target| target.set(at, turn));
-                    });
-                }
-                _ => drop(set.send_if_modified(|target| target.set(at, turn))),
-            },
+            Self::Task(set) => {
+                set.send_if_modified(|target| target.set(at, turn));
+            }
         }
-    }
-}
-
-impl Late {
-    /// Delay of the next setting, usually zero (SplitMix64).
-    fn pause(&self) -> Duration {
-        let mixed = self.chance.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
-        let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        Duration::from_millis(((mixed >> 40) % 20).saturating_sub(14))
     }
 }
 
@@ -318,21 +289,6 @@ mod tests {
         assert!(rung.recv_timeout(Duration::from_secs(60)).unwrap() >= soon);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn alarm_task_wakes_at_runtime_time() {
-        let (send, rung) = mpsc::sync_channel(4);
-        let bell = Arc::new(Bell(send));
-        let alarm = Alarm::new(Timers::Runtime);
-        alarm.start(Arc::downgrade(&bell), &Lifelines::default()).unwrap();
-        for round in 1..=2u64 {
-            let at = Instant::now() + Duration::from_secs(round);
-            alarm.set(at, round);
-            tokio::time::sleep(Duration::from_secs(round + 1)).await;
-            assert!(rung.try_recv().unwrap() >= at);
-        }
-        assert!(rung.try_recv().is_err());
-    }
-
     #[tokio::test]
     async fn overtaken_alarm_setting_is_ignored() {
         for timers in [Timers::Precise, Timers::Runtime] {
@@ -342,7 +298,7 @@ mod tests {
             alarm.set(far, 1);
             let target = match &alarm {
                 Alarm::Thread(shared) => *shared.target.lock(),
-                Alarm::Task(set, _) => *set.borrow(),
+                Alarm::Task(set) => *set.borrow(),
             };
             assert_eq!(target.at, Some(soon), "{timers:?}");
         }

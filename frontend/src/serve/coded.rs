@@ -224,14 +224,7 @@ impl State {
         if !is_sure {
             return;
         }
-        let output = Output {
-            outputs: Arc::new(outputs),
-            row: 0,
-            by: None,
-            confidence,
-            group: Some(group),
-            parity: None,
-        };
+        let output = Output { confidence, group: Some(group), ..Output::of(Arc::new(outputs), 0) };
         self.react(driver, |state, now| {
             state.dispatcher.offer(now, of.query, output);
         });

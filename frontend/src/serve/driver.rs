@@ -11,7 +11,6 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -124,15 +123,16 @@ impl Driver {
     pub(crate) fn submit(self: &Arc<Self>, submission: Submission) -> Ticket {
         let (told, verdict) = oneshot::channel();
         let now = self.clock.now();
-        let Submission { pool, inputs, shape, terms, codable } = submission;
-        self.recorder.note(|| Note::Query { at: now, pool: pool.clone(), rows: inputs.rows as u32 });
+        let pool = &submission.pool;
+        let rows = submission.inputs.rows as u32;
+        self.recorder.note(|| Note::Query { at: now, pool: pool.clone(), rows });
         let call = self.with(|state| {
-            if pool.removed.load(Ordering::Acquire) || !state.pools.contains_key(&pool.id) {
+            if !state.pools.contains_key(&submission.pool.id) {
                 let _ = told.send(Err(Failed { why: Reject::NoInstance, last: None, attempts: 0 }));
                 return None;
             }
             let stories = || state.archive.room();
-            let call = Arc::new(Call::new((pool, inputs), (terms, codable), (now, shape), told, stories));
+            let call = Arc::new(Call::new(submission, now, told, stories));
             state.calls += 1;
             state.submit(self, &call);
             Some(call)
@@ -188,7 +188,8 @@ impl Driver {
                 state.dispatcher.leave(now, key);
                 state.instances.remove(&key);
                 state.agreements.leave(key);
-                state.running.values_mut().filter(|own| own.at == key).for_each(|own| own.forsake());
+                // Nobody hears their ends.
+                state.running.values_mut().filter(|own| own.job.at == key).for_each(|own| own.stop = None);
             });
         });
     }
@@ -205,6 +206,11 @@ impl Driver {
             state.models.insert(own, pool.id);
             state.pools.insert(pool.id, Lines::new(pool.clone(), own));
         });
+    }
+
+    /// Removes a pool, whose queries go to the one that replaced it.
+    pub(crate) fn forget(self: &Arc<Self>, pool: PoolId) {
+        self.with(|state| state.forget(self, pool));
     }
 
     /// Amount of state kept for requests and instances.
@@ -321,7 +327,7 @@ impl Wake for Driver {
 
 impl Ticket {
     /// Waits for the verdict.
-    pub(crate) async fn verdict(mut self) -> Verdict {
+    pub(super) async fn verdict(mut self) -> Verdict {
         let verdict = (&mut self.verdict).await;
         self.call = None;
         let lost =

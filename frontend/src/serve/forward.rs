@@ -202,10 +202,10 @@ fn is_of_the_protocol(path: &str) -> bool {
 /// The answer in the outputs of the job that began it.
 fn opened(answers: Answers) -> Result<(Outcome, OpaqueAnswer), Error> {
     let lost = || Error::Internal { message: "an answer was lost: please report this bug".into() };
-    let answer = answers.into_iter().next().ok_or_else(lost)?;
-    let mut opaque = answer.outputs.opaque.lock().take().ok_or_else(lost)?;
-    opaque.headers.insert(OUTCOME, HeaderValue::from_static(answer.outcome.name()));
-    Ok((answer.outcome, *opaque))
+    let (outcome, output) = answers.into_iter().next().ok_or_else(lost)?;
+    let mut opaque = output.outputs.opaque.lock().take().ok_or_else(lost)?;
+    opaque.headers.insert(OUTCOME, HeaderValue::from_static(outcome.name()));
+    Ok((outcome, *opaque))
 }
 
 /// Takes the error if the server cut the answer. Called once.

@@ -1,13 +1,13 @@
 //! Inputs of a request, shared by its queries: which rows share a batch, and the assembly of rows into the inputs of a job.
 
-use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use parm_protocol::{
     Error, InferRequest, ModelMetadata, ModelRef, NamedTensor, OpaqueRequest, Padding, Parameters,
-    RequestedOutput, Tensor,
+    RequestedOutput, Tensor, TensorMetadata,
 };
 use smallvec::SmallVec;
 
@@ -220,91 +220,58 @@ impl Lengths {
     }
 }
 
-/// Maximum remembered shapes; beyond it equal shapes may get different ids and share less.
-const REMEMBERED: usize = 4096;
-
-type Dimensions = SmallVec<[usize; 8]>;
-
-/// Shapes of one model's queries.
+/// Names of the shapes of one model's queries: queries of one name may share a batch.
+///
+/// A name is a hash, so that nothing has to be remembered. If two shapes have the same one, at worst a batch of both cannot be built,
+/// and its rows run alone.
 pub(crate) struct Shapes {
     /// Whether every dimension but the batch is fixed, so that there is only one shape.
     fixed: bool,
-    known: Mutex<Known>,
+    hasher: RandomState,
+    unique: AtomicU32,
 }
 
-#[derive(Default)]
-struct Known {
-    names: HashMap<Dimensions, u32>,
-    last: u32,
-}
+/// The bit of the names of queries that must not share.
+const ALONE: u32 = 1 << 31;
 
 impl Shapes {
     pub(crate) fn of(model: &ModelMetadata, batched: bool) -> Self {
         let skipped = usize::from(batched);
         let fixed = model.inputs.iter().all(|input| input.shape.iter().skip(skipped).all(|&dim| dim >= 0));
-        Self { fixed, known: Mutex::default() }
+        Self { fixed, hasher: RandomState::new(), unique: AtomicU32::new(0) }
     }
 
-    /// The id of the shape of one row of these inputs.
+    /// The name of the shape of one row of these inputs.
     pub(crate) fn name(&self, inputs: &[NamedTensor], batched: bool) -> u32 {
         if self.fixed {
             return 0;
         }
         let skipped = usize::from(batched);
-        let mut dimensions = Dimensions::new();
-        for input in inputs {
-            let row = &input.tensor.shape()[skipped.min(input.tensor.shape().len())..];
-            dimensions.push(row.len());
-            dimensions.extend_from_slice(row);
-        }
-        self.known.lock().name(dimensions)
+        self.hash(inputs.iter().map(|input| input.tensor.shape().get(skipped..)))
     }
 
-    /// The id of the shape of one row, without the length of padded inputs. No other query has it.
+    /// The name of the shape of one row, without the length of padded inputs. No other query has it.
     pub(crate) fn padded(&self, inputs: &[NamedTensor], model: &ModelMetadata) -> u32 {
-        let mut dimensions = Dimensions::new();
-        for (input, declared) in inputs.iter().zip(&model.inputs) {
-            let row = &input.tensor.shape()[1..];
-            dimensions.push(row.len());
-            if Padding::pads(declared) {
-                dimensions.push(usize::MAX);
-            } else {
-                dimensions.extend_from_slice(row);
-            }
-        }
-        self.known.lock().name(dimensions)
+        let row = |(input, declared): (&NamedTensor, &TensorMetadata)| {
+            (!Padding::pads(declared)).then(|| input.tensor.shape()[1..].to_vec())
+        };
+        self.hash(inputs.iter().zip(&model.inputs).map(row))
     }
 
-    /// A unique id, for a query that must not share.
+    fn hash(&self, rows: impl IntoIterator<Item = impl Hash>) -> u32 {
+        let mut hasher = self.hasher.build_hasher();
+        rows.into_iter().for_each(|row| row.hash(&mut hasher));
+        hasher.finish() as u32 & !ALONE
+    }
+
+    /// A unique name, for a query that must not share. Names repeat after two billion; by then the first are unused.
     pub(crate) fn alone(&self) -> u32 {
-        self.known.lock().fresh()
-    }
-}
-
-impl Known {
-    fn name(&mut self, dimensions: Dimensions) -> u32 {
-        if let Some(name) = self.names.get(&dimensions) {
-            return *name;
-        }
-        if self.names.len() == REMEMBERED {
-            self.names.clear();
-        }
-        let name = self.fresh();
-        self.names.insert(dimensions, name);
-        name
-    }
-
-    fn fresh(&mut self) -> u32 {
-        // Ids repeat after four billion; by then the first are unused. 0 is the fixed shape.
-        self.last = self.last.checked_add(1).unwrap_or(1);
-        self.last
+        self.unique.fetch_add(1, Ordering::Relaxed) | ALONE
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use parm_protocol::{Tensor, TensorMetadata};
-
     use super::*;
 
     fn inputs(values: &[f32], wanted: &[&str]) -> Arc<Inputs> {
@@ -360,16 +327,6 @@ mod tests {
         let large = inputs(&vec![0.; LARGEST_SAMPLE / 4 + 1], &[]);
         let whole = Arc::new(Inputs { rows: 1, ..Inputs::clone(&large) });
         assert!(row(&whole, 0).sample().is_none() && row(&large, 0).sample().is_some());
-    }
-
-    #[test]
-    fn rows_of_several_requests_are_concatenated_in_order() {
-        let (a, b) = (inputs(&[1., 2.], &["y"]), inputs(&[3.], &["z"]));
-        let request = sent(&[row(&b, 0), row(&a, 1), row(&a, 0)]);
-        assert_eq!(request.inputs[0].tensor.as_f32().unwrap().as_ref(), &[3., 2., 1.]);
-        assert_eq!(request.id, "");
-        assert_eq!(request.outputs.iter().map(|output| output.name.as_str()).collect::<Vec<_>>(), ["z", "y"]);
-        assert!(sent(&[row(&b, 0), row(&inputs(&[1.], &[]), 0)]).outputs.is_empty());
     }
 
     #[test]

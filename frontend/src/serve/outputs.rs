@@ -9,6 +9,7 @@ use parm_protocol::{
 };
 use smallvec::SmallVec;
 
+use super::call::Output;
 use super::inputs::Lengths;
 use super::pool::Pool;
 use crate::error;
@@ -25,17 +26,10 @@ pub(crate) struct Outputs {
 }
 
 /// Answer to one query.
-pub(crate) struct RowAnswer {
-    pub(crate) outcome: Outcome,
-    pub(crate) outputs: Arc<Outputs>,
-    /// Its row in the outputs.
-    pub(crate) row: usize,
-    pub(crate) confidence: Option<f32>,
-    pub(crate) group: Option<u64>,
-}
+pub(super) type RowAnswer = (Outcome, Output);
 
 /// Answers to a request, in row order.
-pub(crate) type Answers = SmallVec<[RowAnswer; 1]>;
+pub(super) type Answers = SmallVec<[RowAnswer; 1]>;
 
 /// Data of the response in addition to the predictions.
 pub(crate) struct Reply {
@@ -106,17 +100,16 @@ pub(crate) struct Expected<'a> {
 }
 
 /// Builds the response to a request. Returns it with the worst outcome.
-pub(crate) fn response(
+pub(super) fn response(
     pool: &Pool,
     reply: Reply,
     answers: Answers,
 ) -> Result<(Outcome, InferResponse), Error> {
-    let worst = answers.iter().map(|answer| answer.outcome).max().unwrap_or(Outcome::Exact);
+    let worst = answers.iter().map(|(outcome, _)| *outcome).max().unwrap_or(Outcome::Exact);
     let mut parameters = parameters(&answers, worst);
-    let of_one = answers.iter().all(|answer| Arc::ptr_eq(&answer.outputs, &answers[0].outputs));
+    let of_one = answers.iter().all(|(_, own)| Arc::ptr_eq(&own.outputs, &answers[0].1.outputs));
     let own = |(name, _): &(String, Parameter)| !name.starts_with("parm_");
-    parameters
-        .extend(agreed(answers.iter().map(|answer| &answer.outputs.parameters)).into_iter().filter(own));
+    parameters.extend(agreed(answers.iter().map(|(_, own)| &own.outputs.parameters)).into_iter().filter(own));
     let wanted: SmallVec<[&str; 4]> = pool
         .metadata
         .outputs
@@ -147,15 +140,15 @@ pub(crate) fn response(
 fn parameters(answers: &[RowAnswer], worst: Outcome) -> Parameters {
     let mut parameters = Parameters::new();
     parameters.insert(OUTCOME.into(), worst.name().into());
-    if answers.iter().any(|answer| answer.outcome != worst) {
-        let all: Vec<&str> = answers.iter().map(|answer| answer.outcome.name()).collect();
+    if answers.iter().any(|(outcome, _)| *outcome != worst) {
+        let all: Vec<&str> = answers.iter().map(|(outcome, _)| outcome.name()).collect();
         parameters.insert("parm_outcomes".into(), all.join(",").as_str().into());
     }
     // The least confident row represents the request, like the worst outcome.
-    if let Some(confidence) = answers.iter().filter_map(|answer| answer.confidence).min_by(f32::total_cmp) {
+    if let Some(confidence) = answers.iter().filter_map(|(_, own)| own.confidence).min_by(f32::total_cmp) {
         parameters.insert("parm_confidence".into(), f64::from(confidence).into());
     }
-    if let Some(group) = answers.iter().find_map(|answer| answer.group) {
+    if let Some(group) = answers.iter().find_map(|(_, own)| own.group) {
         parameters.insert("parm_group".into(), group.into());
     }
     if let Some(rows) = tokens(answers) {
@@ -168,27 +161,26 @@ fn parameters(answers: &[RowAnswer], worst: Outcome) -> Parameters {
 fn tokens(answers: &[RowAnswer]) -> Option<Vec<u64>> {
     // One job often answers many rows: its list is read once.
     let (mut of, mut listed) = (None, Vec::new());
-    let count = |answer: &RowAnswer| {
-        let outputs = &answer.outputs;
+    let count = |(_, Output { outputs, row, .. }): &RowAnswer| {
         if of != Some(Arc::as_ptr(outputs)) {
             listed = texts::tokens(&outputs.parameters)?;
             of = Some(Arc::as_ptr(outputs));
         }
-        listed.get(answer.row).copied()
+        listed.get(*row).copied()
     };
     answers.iter().map(count).collect()
 }
 
 /// Whether the answers are all rows of their job, in order.
 fn is_whole(pool: &Pool, answers: &[RowAnswer]) -> bool {
-    let in_order = answers.iter().enumerate().all(|(row, answer)| answer.row == row);
-    let outputs = &answers[0].outputs;
+    let in_order = answers.iter().enumerate().all(|(row, (_, own))| own.row == row);
+    let outputs = &answers[0].1.outputs;
     in_order && outputs.lengths.is_none() && (!pool.batched || outputs.rows == answers.len())
 }
 
 fn whole(answers: Answers) -> Vec<NamedTensor> {
     let mut answers = answers.into_iter();
-    let Some(first) = answers.next() else { return Vec::new() };
+    let Some((_, first)) = answers.next() else { return Vec::new() };
     drop(answers); // the last owner takes the tensors, others copy the handles
     Arc::try_unwrap(first.outputs).map_or_else(|shared| shared.tensors.clone(), |own| own.tensors)
 }
@@ -200,7 +192,7 @@ fn gathered(answers: &[RowAnswer], wanted: &[&str]) -> Result<Vec<NamedTensor>, 
 
 fn gather(answers: &[RowAnswer], name: &str) -> Result<NamedTensor, Error> {
     let found = answers.iter().map(|answer| output(answer, name)).collect::<Result<Vec<_>, _>>()?;
-    let rows = answers.iter().zip(&found).map(|(answer, output)| answer.outputs.row_of(output, answer.row));
+    let rows = answers.iter().zip(&found).map(|((_, own), output)| own.outputs.row_of(output, own.row));
     let tensor =
         Tensor::concat_rows(&rows.collect::<Result<Vec<_>, _>>()?).map_err(|error| unequal(name, error))?;
     let parameters = agreed(found.iter().map(|output| &output.parameters));
@@ -228,13 +220,10 @@ fn agreed<'a>(all: impl Iterator<Item = &'a Parameters> + Clone) -> Parameters {
 }
 
 /// An output of an answer. A missing output is an error, because a shorter tensor would look like an answer.
-fn output<'a>(answer: &'a RowAnswer, name: &str) -> Result<&'a NamedTensor, Error> {
-    let found = answer.outputs.tensors.iter().find(|output| output.name == name);
+fn output<'a>((outcome, own): &'a RowAnswer, name: &str) -> Result<&'a NamedTensor, Error> {
+    let found = own.outputs.tensors.iter().find(|output| output.name == name);
     found.ok_or_else(|| Error::Internal {
-        message: format!(
-            "an answer ({}) lacks output '{name}': please report this bug",
-            answer.outcome.name()
-        ),
+        message: format!("an answer ({}) lacks output '{name}': please report this bug", outcome.name()),
     })
 }
 
@@ -293,8 +282,7 @@ mod tests {
         let answer = |names: &[&str], outcome| {
             let tensor = || Tensor::from_f32([1, 1].as_slice(), &[1.0]).unwrap();
             let tensors = names.iter().map(|name| NamedTensor::new(*name, tensor())).collect();
-            let outputs = Arc::new(Outputs::row(tensors));
-            RowAnswer { outcome, outputs, row: 0, confidence: None, group: None }
+            (outcome, Output::of(Arc::new(Outputs::row(tensors)), 0))
         };
         let answers = [answer(&["y", "z"], Outcome::Exact), answer(&["y"], Outcome::Backup)];
         assert_eq!(gathered(&answers, &["y"]).unwrap()[0].tensor.rows(), 2);
@@ -327,13 +315,7 @@ mod tests {
             }
             Arc::new(outputs)
         };
-        let answer = |outputs: &Arc<Outputs>, row, outcome| RowAnswer {
-            outcome,
-            outputs: outputs.clone(),
-            row,
-            confidence: None,
-            group: None,
-        };
+        let answer = |outputs: &Arc<Outputs>, row, outcome| (outcome, Output::of(outputs.clone(), row));
         let (one, other, uncounted) = (job(Some(&[5, 6, 7])), job(Some(&[9])), job(None));
         let listed = |answers: &[RowAnswer]| texts::tokens(&parameters(answers, Outcome::Exact));
         let answers = [
@@ -350,9 +332,7 @@ mod tests {
     fn rows_of_different_shapes_are_no_fault_of_the_client() {
         let answer = |length: usize| {
             let tensor = Tensor::from_f32([1, length].as_slice(), &vec![1.0; length]).unwrap();
-            let (tensors, parameters) = (vec![NamedTensor::new("y", tensor)], Parameters::new());
-            let outputs = Arc::new(Outputs { parameters, ..Outputs::row(tensors) });
-            RowAnswer { outcome: Outcome::Exact, outputs, row: 0, confidence: None, group: None }
+            (Outcome::Exact, Output::of(Arc::new(Outputs::row(vec![NamedTensor::new("y", tensor)])), 0))
         };
         let error = gathered(&[answer(2), answer(3)], &["y"]).unwrap_err();
         assert_eq!(error.code(), Code::Internal);
@@ -366,8 +346,7 @@ mod tests {
             let parameters =
                 [("content_type".to_owned(), "np".into()), ("run".to_owned(), run.into())].into();
             let tensors = vec![NamedTensor { name: "y".into(), tensor, parameters }];
-            let outputs = Arc::new(Outputs::row(tensors));
-            RowAnswer { outcome: Outcome::Exact, outputs, row: 0, confidence: None, group: None }
+            (Outcome::Exact, Output::of(Arc::new(Outputs::row(tensors)), 0))
         };
         let kept = |answers: &[RowAnswer]| gathered(answers, &["y"]).unwrap()[0].parameters.clone();
         let content: Parameters = [("content_type".to_owned(), "np".into())].into();

@@ -69,8 +69,6 @@ pub(crate) struct Pool {
     pub(crate) never_sure: AtomicBool,
     /// Whether the log said which of its outputs codes cannot reconstruct.
     pub(crate) not_decodable: AtomicBool,
-    /// Whether the catalog has removed it: its queries go to the pool that replaced it.
-    pub(crate) removed: AtomicBool,
     /// How often no instance of it answered, and its stand-in did.
     pub(crate) outages: AtomicU64,
     /// Inputs of an answered query, for probes.
@@ -134,7 +132,6 @@ impl Pool {
             sums: Sums::default(),
             never_sure: AtomicBool::new(false),
             not_decodable: AtomicBool::new(false),
-            removed: AtomicBool::new(false),
             outages: AtomicU64::new(0),
             sample: OnceLock::new(),
             coded: AtomicBool::new(false),

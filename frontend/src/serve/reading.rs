@@ -204,7 +204,8 @@ impl State {
     pub(super) fn instance(&self, now: Time, id: InstanceId) -> Option<InstanceReading> {
         let key = *self.keys.get(&id)?;
         let own = self.dispatcher.instance(now, key)?;
-        let oldest = self.running.values().filter(|running| running.at == key).map(|own| own.started).min();
+        let jobs = self.running.values().map(|running| &running.job);
+        let oldest = jobs.filter(|job| job.at == key).map(|job| job.started).min();
         let compared = self.agreements.compared(key);
         Some(InstanceReading { own, compared, oldest: oldest.map(|since| now.since(since)) })
     }

@@ -2,12 +2,11 @@
 //!
 //! Whether an instance can run a pool's parities depends on its models, on the codes, and on pools that may be added
 //! later. The models of all instances are therefore kept here and reevaluated after each change of models, codes or
-//! settings.
+//! settings. Nobody else tells the dispatcher what instances offer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use parm_dispatcher::{InstanceSpec, Offered, Site};
 use parm_protocol::ModelRef;
 
@@ -20,41 +19,23 @@ use super::pool::{Description, Pool, PoolId};
 /// Joined instances.
 #[derive(Default)]
 pub(crate) struct Roster {
-    joined: Mutex<BTreeMap<InstanceId, Joined>>,
-    /// Called after the models are listed and before the dispatcher receives them.
-    #[cfg(test)]
-    pub(crate) before_settling: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
+    joined: BTreeMap<InstanceId, Joined>,
 }
 
 /// A joined instance.
 pub(crate) struct Joined {
-    instance: Arc<Instance>,
-    site: Site,
-    models: Vec<Description>,
-    slots: u16,
+    pub(crate) instance: Arc<Instance>,
+    pub(crate) site: Site,
+    pub(crate) models: Vec<Description>,
+    pub(crate) slots: u16,
     /// Whether `slots` is the most.
-    learns: bool,
-    draining: bool,
+    pub(crate) learns: bool,
+    pub(crate) draining: bool,
     /// Specification last sent to the dispatcher.
-    told: Option<InstanceSpec>,
+    pub(crate) told: Option<InstanceSpec>,
 }
 
 impl Joined {
-    /// An instance with these models that is not draining.
-    pub(crate) fn new(
-        instance: Arc<Instance>,
-        site: Site,
-        models: Vec<Description>,
-        (slots, learns): (u16, bool),
-    ) -> Self {
-        Self { instance, site, models, slots, learns, draining: false, told: None }
-    }
-
-    /// The same instance, draining or not.
-    pub(crate) fn draining(self, draining: bool) -> Self {
-        Self { draining, ..self }
-    }
-
     /// Whether it can run a pool's model, and its parities; and why not, if it should.
     fn can_run(&self, pool: &Pool) -> (bool, Result<bool, String>) {
         let deployed = self.instance.pools().iter().any(|known| known.id == pool.id);
@@ -146,11 +127,10 @@ impl Roles {
 
 impl Roster {
     /// Adds an instance or updates its models; the dispatcher is informed by `settle`.
-    pub(crate) fn join(&self, mut joined: Joined) {
-        let mut all = self.joined.lock();
-        let known = all.get_mut(&joined.instance.id).filter(|known| !known.draining);
+    pub(crate) fn join(&mut self, mut joined: Joined) {
+        let known = self.joined.get_mut(&joined.instance.id).filter(|known| !known.draining);
         joined.told = known.and_then(|known| known.told.take());
-        all.insert(joined.instance.id, joined);
+        self.joined.insert(joined.instance.id, joined);
     }
 
     /// The models of an instance whose files differ from another instance's of the same version, with the name of that one.
@@ -158,10 +138,9 @@ impl Roster {
     pub(crate) fn with_other_files(&self, own: &Instance, models: &[Description]) -> Vec<(ModelRef, String)> {
         let digest =
             |of: &Description| of.config.as_ref().and_then(|config| config.digest().map(str::to_owned));
-        let all = self.joined.lock();
         let is_comparable =
             |other: &Instance| other.id != own.id && (other.may_be_shared() || own.may_be_shared());
-        let others = || all.values().filter(|joined| is_comparable(&joined.instance));
+        let others = || self.joined.values().filter(|joined| is_comparable(&joined.instance));
         let other = |model: &Description| {
             let known = digest(model)?;
             let differs =
@@ -174,64 +153,38 @@ impl Roster {
 
     /// Whether no instance has joined with all its models.
     pub(crate) fn is_empty(&self) -> bool {
-        self.joined.lock().is_empty()
+        self.joined.is_empty()
     }
 
     /// An instance that serves a pool's model and accepts new work.
     pub(crate) fn one_of(&self, pool: &Pool) -> Option<Arc<Instance>> {
-        let all = self.joined.lock();
         let serves = |joined: &&Joined| {
             !joined.draining && joined.instance.pools().iter().any(|known| known.id == pool.id)
         };
-        all.values().find(serves).map(|joined| joined.instance.clone())
+        self.joined.values().find(serves).map(|joined| joined.instance.clone())
     }
 
-    pub(crate) fn remove(&self, instance: InstanceId) {
-        self.joined.lock().remove(&instance);
+    /// Removes an instance, which gets no more jobs.
+    pub(crate) fn remove(&mut self, driver: &Arc<Driver>, instance: InstanceId) {
+        self.joined.remove(&instance);
+        driver.leave(instance);
     }
 
     /// Stops new work at an instance.
-    pub(crate) fn drain(&self, driver: &Arc<Driver>, instance: InstanceId) {
-        let mut all = self.joined.lock();
-        if let Some(joined) = all.get_mut(&instance) {
+    pub(crate) fn drain(&mut self, driver: &Arc<Driver>, instance: InstanceId) {
+        if let Some(joined) = self.joined.get_mut(&instance) {
             joined.draining = true;
         }
         driver.drain(instance);
     }
 
-    /// Sends changed specifications of all instances to the dispatcher.
-    pub(crate) fn settle(&self, driver: &Arc<Driver>, catalog: &Catalog) {
-        // Serialised by the lock, so that the last specification sent is the latest.
-        let mut all = self.joined.lock();
+    /// Sends changed specifications to the dispatcher: those of all instances, or of a new one alone, unless another may have to run
+    /// parities now. Otherwise a thousand instances that join would need a million checks.
+    pub(crate) fn settle(&mut self, driver: &Arc<Driver>, catalog: &Catalog, only: Option<InstanceId>) {
         let pools = catalog.all();
-        #[cfg(test)]
-        self.before_settling();
-        let roles = Roles::of(driver, &pools, &all);
-        all.values_mut().for_each(|joined| joined.settle(driver, &pools, &roles));
-    }
-
-    /// Removes a pool from the dispatcher that the catalog no longer has. A thread that listed the pool before, to send
-    /// specifications of instances, is done by then. Otherwise the dispatcher would add the pool again and keep it for ever.
-    pub(crate) fn forget(&self, driver: &Arc<Driver>, pool: PoolId) {
-        let _alone = self.joined.lock();
-        driver.with(|state| state.forget(driver, pool));
-    }
-
-    /// Stops here if a test wants another thread to go first.
-    #[cfg(test)]
-    fn before_settling(&self) {
-        let hook = self.before_settling.lock().clone();
-        hook.into_iter().for_each(|hook| hook());
-    }
-
-    /// Like `settle`, for one new instance: otherwise a thousand that join would need a million checks.
-    pub(crate) fn settle_one(&self, driver: &Arc<Driver>, catalog: &Catalog, instance: InstanceId) {
-        let mut all = self.joined.lock();
-        let pools = catalog.all();
-        let roles = Roles::of(driver, &pools, &all);
-        // Another instance may have to run parities now.
-        let is_apart = roles.keys.values().any(|keys| keys.is_apart);
-        let settled = all.iter_mut().filter(|(id, _)| is_apart || **id == instance);
+        let roles = Roles::of(driver, &pools, &self.joined);
+        let only = only.filter(|_| roles.keys.values().all(|keys| !keys.is_apart));
+        let settled = self.joined.iter_mut().filter(|(id, _)| only.is_none_or(|only| **id == only));
         settled.for_each(|(_, joined)| joined.settle(driver, &pools, &roles));
     }
 }

@@ -65,8 +65,7 @@ impl Frontend {
 
     /// Starts a frontend that finds the configured workers through `connect`. Must be called inside a runtime.
     pub fn start(config: Config, connect: Arc<dyn Connect>, timers: Timers) -> Result<Self, crate::Error> {
-        let core = Core::start(config, timers, None)?;
-        Self::over(core, connect)
+        Self::over(Core::start(config, timers, None)?, connect)
     }
 
     /// Like `start`, with `nets` as the loader of the nets of learned codes.
@@ -76,8 +75,7 @@ impl Frontend {
         timers: Timers,
         nets: Arc<dyn LoadNets>,
     ) -> Result<Self, crate::Error> {
-        let core = Core::start(config, timers, Some(nets))?;
-        Self::over(core, connect)
+        Self::over(Core::start(config, timers, Some(nets))?, connect)
     }
 
     fn over(core: Arc<Core>, connect: Arc<dyn Connect>) -> Result<Self, crate::Error> {
@@ -143,7 +141,7 @@ impl Frontend {
         let config = &self.core.config;
         let has_workers = !config.workers.is_empty() || config.workers_file.is_some();
         let is_listed =
-            self.core.listed.load(Ordering::Acquire) || !(has_workers || self.core.roster.is_empty());
+            self.core.listed.load(Ordering::Acquire) || !(has_workers || self.core.has_no_instance());
         names.filter(|name| is_listed && self.core.catalog.versions(name).is_empty()).collect()
     }
 
@@ -345,7 +343,7 @@ impl InferenceService for Frontend {
     fn is_ready(&self) -> bool {
         // The models of an instance join one after another, and requests for the last of them may be the first to come.
         !self.core.requests.is_closed()
-            && !self.core.roster.is_empty()
+            && !self.core.has_no_instance()
             && self.core.catalog.all().iter().any(|pool| pool.is_served() && self.answers(pool))
     }
 

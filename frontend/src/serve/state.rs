@@ -11,21 +11,20 @@ use parm_dispatcher::{
 use parm_grants::Order;
 use parm_protocol::Error;
 use parm_protocol::fleet::OWN_SHARE;
-use slotmap::Key;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use super::agreement::Agreements;
-use super::attempt::{self, Attempt, Ending, Payload, Role, Stop};
+use super::attempt::{self, Attempt, Ending, Job, Payload, Role, Stop};
 use super::call::{Call, Failed, Output, QueryRow, Verdict};
 use super::coded::Coded;
 use super::coding::Work;
 use super::driver::Driver;
 use super::instance::{Instance, InstanceId};
 use super::lines::Lines;
-use super::outputs::{Outcome, RowAnswer};
+use super::outputs::Outcome;
 use super::pool::{Pool, PoolId};
-use crate::console::{Archive, At};
+use crate::console::Archive;
 use crate::record::{Done, Note};
 
 /// Effects of one event; usually few.
@@ -51,17 +50,9 @@ pub(super) enum Effect {
 
 /// A run that has not ended.
 pub(super) struct Running {
-    pub(super) instance: Arc<Instance>,
-    pub(super) at: InstanceKey,
-    pub(super) pool: Arc<Pool>,
-    pub(super) role: Role,
-    pub(super) why: Why,
-    pub(super) rows: SmallVec<[Row<Payload>; 1]>,
-    pub(super) started: Time,
-    /// When its first query arrived; `None` for a parity.
-    arrived: Option<Time>,
-    /// Stops it; `None` once it was stopped.
-    stop: Option<oneshot::Sender<Stop>>,
+    pub(super) job: Arc<Job>,
+    /// Stops it; `None` once it was stopped or its instance left.
+    pub(super) stop: Option<oneshot::Sender<Stop>>,
 }
 
 /// The dispatcher and its surroundings.
@@ -188,7 +179,7 @@ impl State {
         &mut self,
         driver: &Driver,
         now: Time,
-        (job, at): (JobKey, InstanceKey),
+        (key, at): (JobKey, InstanceKey),
         (model, why): (ModelKey, Why),
         rows: SmallVec<[Row<Payload>; 1]>,
     ) -> Option<Attempt> {
@@ -207,10 +198,11 @@ impl State {
         };
         let instance = self.instances.get(&at)?.clone();
         instance.job_started();
-        let place = At { instance: instance.number, job: job.data().as_ffi() };
-        self.job_given(now, (role, why), place, &rows);
+        let (stand_in, started) = (codes.stand_in.clone(), now);
+        let job = Arc::new(Job { key, role, why, at, instance, pool, model: runs, stand_in, rows, started });
+        self.job_given(now, &job);
         let mut latest = now;
-        for Row { payload, query } in &rows {
+        for Row { payload, query } in &job.rows {
             latest = latest.max(payload.deadline());
             if let (Payload::Parity(of), true) = (payload, why == Why::First)
                 && let Some(coded) = self.coded.get_mut(&of.pool.id)
@@ -229,54 +221,17 @@ impl State {
                 is_new
             });
             if is_new {
-                pool.dequeued(now.since(row.call.arrived));
+                job.pool.dequeued(now.since(row.call.arrived));
             }
             if is_own && why == Why::First {
                 self.group(now, (*query, at), row);
             }
         }
-        let share = self.share(driver, &pool, role, &rows);
+        let share = share(driver, &job);
         let (stop, stopped) = oneshot::channel();
-        let arrived = rows.first().and_then(|row| Some(row.payload.row()?.call.arrived));
-        let payloads = rows.iter().map(|row| row.payload.clone()).collect();
-        let running = Running {
-            instance: instance.clone(),
-            at,
-            pool: pool.clone(),
-            role,
-            why,
-            rows,
-            started: now,
-            arrived,
-            stop: Some(stop),
-        };
-        self.running.insert(job, running);
+        self.running.insert(key, Running { job: job.clone(), stop: Some(stop) });
         let deadline = driver.clock.instant(latest + driver.limits.overrun);
-        let stand_in = codes.stand_in.clone();
-        Some(Attempt {
-            job,
-            role,
-            why,
-            share,
-            at,
-            instance,
-            pool,
-            model: runs,
-            stand_in,
-            payloads,
-            deadline,
-            stopped,
-        })
-    }
-
-    /// The share that a worker should charge a run to. Redundant models are charged to the share of their queries.
-    fn share(&self, driver: &Driver, pool: &Pool, role: Role, rows: &[Row<Payload>]) -> Option<Arc<str>> {
-        let share = rows.iter().find_map(|row| row.payload.row()?.call.terms.share);
-        match share {
-            Some(ShareKey(share)) => Some(driver.shares.name(share).clone()),
-            None if matches!(role, Role::Deployed | Role::Copy) => None,
-            None => Some(format!("{OWN_SHARE}{}", pool.model.name).into()),
-        }
+        Some(Attempt { job, share, deadline, stopped })
     }
 
     fn reply(
@@ -317,9 +272,7 @@ impl State {
                 if outcome == Outcome::StandIn {
                     self.check(now, row);
                 }
-                let Output { outputs, row: at, confidence, group, .. } = output;
-                let answer = RowAnswer { outcome, outputs, row: at, confidence, group };
-                if let Some((told, answers)) = row.call.answer(row.index, answer) {
+                if let Some((told, answers)) = row.call.answer(row.index, (outcome, output)) {
                     self.calls -= 1;
                     self.effects.push(Effect::Tell(told, Ok(answers)));
                 }
@@ -359,64 +312,62 @@ impl State {
     }
 
     /// Handles the end of an attempt.
-    pub(super) fn finish(&mut self, driver: &Driver, job: JobKey, ending: Ending) {
-        let Some(running) = self.running.remove(&job) else { return };
+    pub(super) fn finish(&mut self, driver: &Driver, key: JobKey, ending: Ending) {
+        let Some(Running { job, stop }) = self.running.remove(&key) else { return };
         let now = driver.clock.now();
-        let took = now.since(running.started);
-        let place = At { instance: running.instance.number, job: job.data().as_ffi() };
+        let took = now.since(job.started);
         let ok = matches!(ending, Ending::Completed(_));
-        driver.recorder.note(|| running.note(now, ok));
-        running.instance.ends(ok);
-        running.pool.sums.worked(running.role, took);
+        driver.recorder.note(|| job.note(now, ok));
+        job.instance.ends(ok);
+        job.pool.sums.worked(job.role, took);
         let end = match ending {
             Ending::Completed(outputs) => {
-                running.instance.served(took);
-                if matches!(running.role, Role::Deployed | Role::Copy) {
-                    running.pool.executed(outputs.len(), took);
+                job.instance.served(took);
+                if job.predicts() {
+                    job.pool.executed(outputs.len(), took);
                 }
-                if running.role == Role::StandIn {
-                    self.agreements.answered(running.pool.id, &outputs);
+                if job.role == Role::StandIn {
+                    self.agreements.answered(job.pool.id, &outputs);
                 }
-                self.job_in(now, &running, place, &outputs);
+                self.job_in(now, &job, &outputs);
                 End::Answered(outputs)
             }
             Ending::Failed(failure, error) => {
-                self.job_failed(now, place, &running, failure, &error);
+                self.job_failed(now, &job, failure, &error);
                 End::Failed(failure)
             }
-            Ending::GivenUp if running.stop.is_none() => End::Cancelled,
+            Ending::GivenUp if stop.is_none() => End::Cancelled,
             Ending::GivenUp => End::Failed(Failure::Instance),
         };
-        self.run_ended(now, &running, matches!(end, End::Answered(_)));
+        self.run_ended(now, &job, ok);
         self.react(driver, |state, now| {
-            state.dispatcher.ended(now, job, end);
+            state.dispatcher.ended(now, key, end);
         });
-        if matches!(running.role, Role::StandIn | Role::Backup) {
-            self.held_back(now, &running);
+        if matches!(job.role, Role::StandIn | Role::Backup) {
+            self.held_back(now, &job);
         }
-        running.instance.job_ended();
-        self.effects.extend(running.rows.into_iter().map(|row| Effect::Discard(row.payload)));
+        job.instance.job_ended();
     }
 
     /// Takes note of predictions that arrived, and of those that never will.
-    fn run_ended(&mut self, now: Time, running: &Running, answered: bool) {
-        for Row { query, payload } in &running.rows {
+    fn run_ended(&mut self, now: Time, job: &Job, answered: bool) {
+        for Row { query, payload } in &job.rows {
             let Payload::Row(row) = payload else { continue };
-            if running.why == Why::Explore {
+            if job.why == Why::Explore {
                 continue;
             }
             let (came, is_alone) = row.with(|record| {
                 record.runs -= 1;
-                let came = answered && running.role == Role::Deployed && !record.came;
+                let came = answered && job.role == Role::Deployed && !record.came;
                 record.came |= came;
                 (came, record.replied && record.runs == 0 && !record.came)
             });
             if came {
                 let alone = now.since(row.call.arrived);
-                running.pool.sums.alone(alone);
+                job.pool.sums.alone(alone);
                 self.came(*query, alone);
             } else if is_alone {
-                running.pool.sums.never_alone();
+                job.pool.sums.never_alone();
                 // Once: another run may be an exploring one.
                 row.with(|record| record.came = true);
             }
@@ -476,17 +427,13 @@ impl Effect {
     }
 }
 
-impl Running {
-    /// Its instance has left: nobody hears its end.
-    pub(super) fn forsake(&mut self) {
-        self.stop = None;
-    }
-
-    /// Builds the record of a finished run.
+impl Job {
+    /// The record of its end.
     fn note(&self, ended: Time, ok: bool) -> Note {
-        let rows = self.rows.iter().filter(|row| row.payload.row().is_some()).count() as u32;
-        let (role, arrived) = (self.role, self.arrived);
-        let done = Done { started: self.started, ended, role, rows, ok, arrived };
+        let mut own = self.payloads().filter_map(Payload::row);
+        let arrived = own.next().map(|row| row.call.arrived);
+        let rows = u32::from(arrived.is_some()) + own.count() as u32;
+        let done = Done { started: self.started, ended, role: self.role, rows, ok, arrived };
         Note::Job { done, pool: self.pool.clone(), instance: self.instance.clone() }
     }
 }
@@ -518,11 +465,17 @@ fn default_answer(row: &QueryRow) -> Option<(Outcome, Output)> {
     if terms.accept != Accept::Any || !is_given {
         return None;
     }
-    let outputs = pool.codes().default_answer.clone()?;
-    Some((
-        Outcome::Default,
-        Output { outputs, row: 0, by: None, confidence: None, group: None, parity: None },
-    ))
+    Some((Outcome::Default, Output::of(pool.codes().default_answer.clone()?, 0)))
+}
+
+/// The share that a worker should charge a run to. Redundant models are charged to the share of their queries.
+fn share(driver: &Driver, job: &Job) -> Option<Arc<str>> {
+    let share = job.payloads().find_map(|payload| payload.row()?.call.terms.share);
+    match share {
+        Some(ShareKey(share)) => Some(driver.shares.name(share).clone()),
+        None if job.predicts() => None,
+        None => Some(format!("{OWN_SHARE}{}", job.pool.model.name).into()),
+    }
 }
 
 /// How long a query that only compares answers may wait: as long as its client would have.

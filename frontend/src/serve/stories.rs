@@ -3,10 +3,10 @@
 use parm_dispatcher::{Failure, ModelKey, QueryKey, Reject, Row, Time, Why};
 use slotmap::Key;
 
-use super::attempt::{Payload, Role};
+use super::attempt::{Job, Payload, Role};
 use super::call::{Output, QueryRow};
 use super::outputs::Outcome;
-use super::state::{Running, State, note_failure};
+use super::state::{State, note_failure};
 use crate::console::{At, KeptQuery, Step, kept_id};
 
 /// Maximum length of an error's text, which may contain a client's data.
@@ -36,14 +36,9 @@ impl State {
     }
 
     /// Adds the start of a run.
-    pub(super) fn job_given(
-        &mut self,
-        now: Time,
-        (role, why): (Role, Why),
-        At { instance, job }: At,
-        rows: &[Row<Payload>],
-    ) {
-        for Row { payload, .. } in rows {
+    pub(super) fn job_given(&mut self, now: Time, run: &Job) {
+        let (At { instance, job }, rows) = (run.place(), run.rows.len());
+        for payload in run.payloads() {
             let row = match payload {
                 Payload::Row(row) => row,
                 Payload::Check(_) => continue,
@@ -54,18 +49,18 @@ impl State {
                     continue;
                 }
             };
-            if matches!(why, Why::Hedge | Why::StandIn) {
+            if matches!(run.why, Why::Hedge | Why::StandIn) {
                 let after_us = now.since(row.call.arrived).as_micros() as u64;
                 let is_new = row.with(|record| !record.replied && !record.story.is_late());
                 if is_new {
                     self.step(now, row, Step::Late { after_us });
                 }
             }
-            let step = match (role, why) {
+            let step = match (run.role, run.why) {
                 (_, Why::Explore) | (Role::Parity, _) => continue,
-                (Role::Deployed, Why::Retry) => Step::Retried { instance, job, rows: rows.len() },
-                (Role::Deployed, _) => Step::Given { instance, job, rows: rows.len() },
-                (Role::Copy, _) => Step::Hedged { instance, job, rows: rows.len() },
+                (Role::Deployed, Why::Retry) => Step::Retried { instance, job, rows },
+                (Role::Deployed, _) => Step::Given { instance, job, rows },
+                (Role::Copy, _) => Step::Hedged { instance, job, rows },
                 (Role::Backup, _) => Step::BackupGiven { instance, job },
                 (Role::StandIn, _) => Step::StandInGiven { instance, job },
             };
@@ -74,14 +69,9 @@ impl State {
     }
 
     /// Adds the end of a run. The run of a query's own prediction is part of the answer, unless it was answered before.
-    pub(super) fn job_in(
-        &mut self,
-        now: Time,
-        running: &Running,
-        At { instance, job }: At,
-        outputs: &[Option<Output>],
-    ) {
-        for (Row { payload, .. }, output) in running.rows.iter().zip(outputs) {
+    pub(super) fn job_in(&mut self, now: Time, run: &Job, outputs: &[Option<Output>]) {
+        let At { instance, job } = run.place();
+        for (payload, output) in run.payloads().zip(outputs) {
             let row = match payload {
                 Payload::Row(row) => row,
                 Payload::Check(_) => continue,
@@ -93,8 +83,8 @@ impl State {
                 }
             };
             let is_over = row.with(|record| record.replied);
-            let step = match running.role {
-                _ if running.why == Why::Explore => continue,
+            let step = match run.role {
+                _ if run.why == Why::Explore => continue,
                 Role::Deployed | Role::Copy if !is_over => continue,
                 Role::Deployed | Role::Copy => Step::PredictionIn { instance, job, agrees: None },
                 Role::Backup => Step::BackupIn { instance, job },
@@ -113,27 +103,27 @@ impl State {
     pub(super) fn job_failed(
         &mut self,
         now: Time,
-        At { instance, job }: At,
-        running: &Running,
+        run: &Job,
         failure: Failure,
         error: &parm_protocol::Error,
     ) {
-        if running.why == Why::Explore {
+        if run.why == Why::Explore {
             return;
         }
+        let At { instance, job } = run.place();
         let text: String = error.to_string().chars().take(LONGEST_ERROR).collect();
-        for Row { payload, .. } in &running.rows {
+        for payload in run.payloads() {
             let Payload::Row(row) = payload else { continue };
             self.step(now, row, Step::Failed { instance, job, error: text.as_str().into() });
-            if running.role != Role::StandIn {
+            if run.role != Role::StandIn {
                 note_failure(row, failure, error);
             }
         }
     }
 
     /// Adds that approximate answers that are in were not given yet.
-    pub(super) fn held_back(&mut self, now: Time, running: &Running) {
-        for Row { query, payload } in &running.rows {
+    pub(super) fn held_back(&mut self, now: Time, run: &Job) {
+        for Row { query, payload } in &run.rows {
             if let Payload::Row(row) = payload {
                 self.held_back_row(now, *query, row);
             }

@@ -133,8 +133,8 @@ fn malformed(name: &str, value: &Parameter, wanted: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use parm_protocol::{Code, ModelRef, Transport};
-    use parm_shares::{Settings, ShareSettings};
+    use parm_protocol::{ModelRef, Transport};
+    use parm_shares::Settings;
     use tokio::time::Instant;
 
     use super::*;
@@ -143,20 +143,16 @@ mod tests {
         let arrived = Instant::now();
         let deadline = transport.map(|after| arrived + after);
         let context = Context { deadline, ..Context::new(arrived, Transport::Http) };
-        of(parameters, &context)
-    }
-
-    fn of(parameters: &[(&str, Parameter)], context: &Context) -> Result<Terms, Error> {
         let parameters = parameters.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
         let (model, id) = (ModelRef::latest("m"), String::new());
         let request = InferRequest { model, id, parameters, inputs: Vec::new(), outputs: Vec::new() };
-        let own = |keys: &[&str]| {
-            let keys = keys.iter().map(|key| (*key).to_owned()).collect();
-            ShareSettings { keys, ..ShareSettings::default() }
-        };
-        let shares = [("open".to_owned(), own(&[])), ("theirs".to_owned(), own(&["boss"]))];
-        let shares = Table::new(&Settings(shares.into()));
-        Terms::read(&request, context, &Requests::default(), &shares, &Clock::start())
+        Terms::read(
+            &request,
+            &context,
+            &Requests::default(),
+            &Table::new(&Settings::default()),
+            &Clock::start(),
+        )
     }
 
     #[tokio::test(start_paused = true)]
@@ -205,26 +201,6 @@ mod tests {
         assert!(error.contains("invalid parameter 'parm_accept': \"exakt\": use 'any', 'exact'"), "{error}");
         for nonsense in ["-0.1", "1.5", "NaN", "some"] {
             check(nonsense.into(), None);
-        }
-    }
-
-    #[test]
-    fn share_is_read_by_name_and_key_has_its_own() {
-        let charged = |key: Option<&str>, share: Option<&str>| {
-            let arrived = Instant::now();
-            let (transport, key) = (Transport::Http, key.map(Into::into));
-            let context = Context { key, ..Context::new(arrived, transport) };
-            let parameters: Vec<_> = share.map(|share| ("parm_share", share.into())).into_iter().collect();
-            of(&parameters, &context).map(|terms| terms.share)
-        };
-        assert_eq!(charged(None, None), Ok(None));
-        assert_eq!(charged(None, Some("open")), Ok(Some(ShareKey(0))));
-        assert_eq!(charged(Some("boss"), None), Ok(Some(ShareKey(1))));
-        let unknown = charged(None, Some("gold")).unwrap_err();
-        assert!(unknown.code() == Code::InvalidArgument && unknown.to_string().contains("open"), "{unknown}");
-        for (key, share) in [(Some("boss"), "open"), (None, "theirs")] {
-            let refused = charged(key, Some(share)).unwrap_err();
-            assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
         }
     }
 

@@ -8,7 +8,7 @@ use slotmap::Key;
 use tracing::Span;
 use tracing::field::Empty;
 
-use super::attempt::{Attempt, Payload};
+use super::attempt::{Job, Payload};
 
 /// The span of a request, a child of the client's if it sent one.
 pub(super) fn query(request: &InferRequest, context: &Context) -> Span {
@@ -36,17 +36,17 @@ pub(super) fn forwarded(route: &str, request: &OpaqueRequest, context: &Context)
 }
 
 /// The span of a run, a child of its first query's; those of its other queries are linked.
-pub(super) fn attempt(attempt: &Attempt) -> Span {
-    let spans = || attempt.payloads.iter().filter_map(Payload::row).map(|row| &row.call.inputs.span);
+pub(super) fn job(job: &Job) -> Span {
+    let spans = || job.payloads().filter_map(Payload::row).map(|row| &row.call.inputs.span);
     let Some(first) = spans().next().filter(|first| !first.is_disabled()) else { return Span::none() };
     let span = tracing::debug_span!(
         target: "parm_frontend::trace",
         parent: first,
         "job",
-        job = attempt.job.data().as_ffi(),
-        role = ?attempt.role,
-        instance = %attempt.instance.name,
-        rows = attempt.payloads.len(),
+        job = job.key.data().as_ffi(),
+        role = ?job.role,
+        instance = %job.instance.name,
+        rows = job.rows.len(),
     );
     for other in spans().skip(1) {
         span.follows_from(other);

@@ -10,7 +10,7 @@ use parm_protocol::{
 };
 use tokio::time::{Instant, sleep};
 
-use crate::instances::{curve, factor, shifted};
+use crate::instances::{factor, shifted};
 use crate::schedule::{Ask, Guilt, Model, Wanted};
 use crate::world::{Request, Truth, World, values};
 
@@ -162,14 +162,11 @@ fn judge(truth: &mut Truth, asked: &Request, number: usize, response: &InferResp
         let had = output.tensor.as_f32().map(|values| values.to_vec()).unwrap_or_default();
         let more = f32::from(ask.bias.unwrap_or(0)) + shifted(ask.shift.unwrap_or(0).into());
         for (place, outcome) in outcomes.iter().enumerate() {
-            let plain = values(asked.first + place).0 as f32;
-            let x = if truth.curved { curve(Model::Asked(ask.model), plain) } else { plain };
-            let y = |model| x * factor(model, version) + more;
+            let x = values(asked.first + place).0 as f32;
             let expected = match (*outcome, output.name.as_str()) {
                 ("default", _) => 0.5,
-                ("backup" | "stand-in", "y") => plain * factor(Model::Cheap, 1) + more,
-                ("backup" | "stand-in", _) => -plain,
-                (_, "y") => y(Model::Asked(ask.model)),
+                ("backup" | "stand-in", "y") => x * factor(Model::Cheap, 1) + more,
+                (_, "y") => x * factor(Model::Asked(ask.model), version) + more,
                 _ => -x,
             };
             let tolerance = if *outcome == "reconstructed" { 0.5 + 1e-4 * expected.abs() } else { 0.0 };
@@ -211,8 +208,7 @@ fn excuse(truth: &mut Truth, asked: &Request, number: usize, error: &Error) {
         _ => {
             let failed = rows.iter().any(|row| row.faults > 0);
             let beside = rows.iter().any(|row| row.neighbours > 0);
-            // The settings may allow no further attempt.
-            if !failed && beside && !truth.excuses.neighbours {
+            if !failed && beside && !truth.once {
                 truth.breach("no query fails through another client's row", || {
                     told("only other rows of its batch failed")
                 });

@@ -1,6 +1,4 @@
-//! Generates the schedule of a seed: traffic, and a few stories of faults and changes.
-//!
-//! Worker 0 is always present and healthy, so that there is always an instance that could answer.
+//! Generates the schedule of a seed: traffic, and a few stories of faults and changes, which leave worker 0 well.
 
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 
@@ -12,14 +10,13 @@ use crate::dice::Dice;
 use crate::schedule::{
     Ask, Event, Guilt, Model, Schedule, Serving, Setup, Source, Temper, Wanted, What, Worker,
 };
-use crate::stories;
 
-pub(crate) struct Maker {
-    pub(crate) dice: Dice,
-    pub(crate) setup: Setup,
-    pub(crate) models: u8,
-    pub(crate) events: Vec<Event>,
-    pub(crate) length: u64,
+struct Maker {
+    dice: Dice,
+    setup: Setup,
+    models: u8,
+    events: Vec<Event>,
+    length: u64,
     /// Per thousand rows.
     bad: u64,
     /// Per hundred requests.
@@ -31,33 +28,18 @@ pub(crate) struct Maker {
 }
 
 pub(crate) fn schedule(seed: u64) -> Schedule {
-    let mut maker = maker(seed);
-    // Separate dice, so that their use does not change the rest of a seed's schedule.
-    maker.dice = Dice::new(seed ^ 0x5DEE_CE66_D000_0001);
-    stories::widen(&mut maker);
-    let Maker { setup, mut events, length, .. } = maker;
-    events.sort_by_key(|event| event.at);
-    Schedule { seed, setup, events, length }
-}
-
-fn maker(seed: u64) -> Maker {
     let mut dice = Dice::new(seed);
     let models = dice.range(1, 4) as u8;
     let bundle = dice.percent(25);
     let workers = workers(&mut dice, models, bundle);
-    let mut settings = settings(&mut dice, bundle);
-    // The operator's code for linear models, and a model that has a bundle because it is not linear.
-    let curved = bundle && dice.percent(30);
-    if curved {
-        settings.coding.code = Some(Kind::Mds);
-    }
-    let setup = Setup { workers, settings, bundle, curved, thrifty: false };
+    let settings = settings(&mut dice, bundle);
+    let setup = Setup { workers, settings, bundle };
     let length = dice.range(15, 40) * 1000;
     let (bad, impatient) = (if dice.percent(30) { dice.range(5, 60) } else { 0 }, 5);
     let (timeless, lulls) = (false, false);
     let mut maker =
         Maker { dice, setup, models, events: Vec::new(), length, bad, impatient, timeless, lulls };
-    for _ in 0..maker.dice.range(1, 5) {
+    for _ in 0..maker.dice.range(1, 7) {
         maker.story();
     }
     if maker.lulls {
@@ -65,13 +47,21 @@ fn maker(seed: u64) -> Maker {
     } else {
         maker.traffic();
     }
-    maker
+    if maker.dice.percent(30) {
+        maker.shares();
+    }
+    if maker.dice.percent(35) {
+        maker.lapses();
+    }
+    let Maker { setup, mut events, length, .. } = maker;
+    events.sort_by_key(|event| event.at);
+    Schedule { seed, setup, events, length }
 }
 
 fn workers(dice: &mut Dice, models: u8, bundle: bool) -> Vec<Worker> {
     let (count, quick) = (dice.range(2, 7), dice.pick(&[2, 5, 10]));
     let all: Vec<Serving> = (0..models).map(|model| serving(Model::Asked(model))).collect();
-    let crowded = dice.percent(5);
+    let hesitates = dice.percent(5);
     (0..count)
         .map(|number| {
             let mut models = all.clone();
@@ -88,9 +78,8 @@ fn workers(dice: &mut Dice, models: u8, bundle: bool) -> Vec<Worker> {
                 dice.pick(&[Source::Static, Source::File, Source::Dns])
             };
             // Described one after the other, its models take longer than a single timeout.
-            let crowd = if crowded && number == 1 { dice.range(250, 450) as usize } else { 0 };
-            let question = if crowd > 0 { dice.range(5, 9) } else { 0 };
-            Worker { source, models, pace: (quick, 2 * quick), question, crowd }
+            let question = if hesitates && number == 1 { dice.range(350, 500) } else { 0 };
+            Worker { source, models, pace: (quick, 2 * quick), question }
         })
         .collect()
 }
@@ -124,28 +113,28 @@ fn settings(dice: &mut Dice, bundle: bool) -> PoolSettings {
 }
 
 impl Maker {
-    pub(crate) fn at(&mut self, at: u64, what: What) {
+    fn at(&mut self, at: u64, what: What) {
         if at < self.length {
             self.events.push(Event { at, what });
         }
     }
 
     /// A time at which a story may begin.
-    pub(crate) fn time(&mut self) -> u64 {
+    fn time(&mut self) -> u64 {
         self.dice.range(500, self.length * 2 / 3)
     }
 
     /// Any worker but the first.
-    pub(crate) fn worker(&mut self) -> usize {
+    fn worker(&mut self) -> usize {
         self.dice.range(1, self.setup.workers.len() as u64) as usize
     }
 
-    pub(crate) fn model(&mut self) -> u8 {
+    fn model(&mut self) -> u8 {
         self.dice.range(0, self.models.into()) as u8
     }
 
     fn story(&mut self) {
-        match self.dice.range(0, 19) {
+        match self.dice.range(0, 20) {
             0 => self.poison(),
             1 | 15 => self.hang(),
             2 => self.update(),
@@ -158,6 +147,7 @@ impl Maker {
             10 if self.setup.bundle => self.bundles(),
             17 => self.lull(),
             18 => self.desert(),
+            19 => self.stand_in_is_replaced(),
             11 => self.bad = self.bad.max(30),
             12 if self.dice.percent(25) => {
                 let worker = self.worker();
@@ -205,7 +195,7 @@ impl Maker {
     }
 
     /// A new version of a model comes to one server after the other.
-    pub(crate) fn update(&mut self) {
+    fn update(&mut self) {
         let (model, keep) = (Model::Asked(self.model()), self.dice.percent(30));
         let (mut at, pause) = (self.time(), self.dice.range(500, 7000));
         for worker in 0..self.setup.workers.len() {
@@ -235,7 +225,7 @@ impl Maker {
     }
 
     /// Models that a worker is planned to have at a time.
-    pub(crate) fn setup_now(&self, worker: usize, at: u64) -> Vec<Serving> {
+    fn setup_now(&self, worker: usize, at: u64) -> Vec<Serving> {
         let changed = self.events.iter().filter(|event| event.at <= at);
         let last = changed.filter_map(|event| match &event.what {
             What::Serve(number, models) if *number == worker => Some((event.at, models)),
@@ -245,7 +235,7 @@ impl Maker {
             .map_or_else(|| self.setup.workers[worker].models.clone(), |last| last.1.clone())
     }
 
-    pub(crate) fn of(&self, source: Source) -> Vec<usize> {
+    fn of(&self, source: Source) -> Vec<usize> {
         let workers = self.setup.workers.iter().enumerate();
         workers.filter(|(_, worker)| worker.source == source).map(|(number, _)| number).collect()
     }
@@ -287,7 +277,7 @@ impl Maker {
     fn blips(&mut self) {
         let mut at = self.time() / 2;
         while at < self.length {
-            let worker = self.dice.range(0, self.setup.workers.len() as u64) as usize;
+            let worker = self.worker();
             self.at(at, What::Blip(worker));
             at += self.dice.range(1000, 4000);
         }
@@ -329,6 +319,56 @@ impl Maker {
             self.at(at, What::Bundle(sizes));
             at += self.dice.range(3000, 10_000);
         }
+    }
+
+    /// A polled list of members is missing or lacks one, and is right again at the next poll.
+    fn lapses(&mut self) {
+        let mut at = self.time() / 3;
+        while at < self.length {
+            let away = self.dice.range(50, 950);
+            if !self.of(Source::File).is_empty() && self.dice.percent(50) {
+                self.at(at, What::NoFile(away));
+            } else {
+                self.at(at, What::ShortAnswer);
+            }
+            // A correct answer between two lapses ends the first.
+            at += self.dice.range(6500, 12_000);
+        }
+    }
+
+    /// The stand-in is replaced by a model that no server has, and comes back, while its jobs run.
+    fn stand_in_is_replaced(&mut self) {
+        self.approximates();
+        let mut at = self.time();
+        while at < self.length {
+            let model = self.dice.pick(&["cheap", "nobody"]);
+            let of = self.dice.percent(50).then(|| self.model());
+            let patch = json!({ "policy": "stand-in", "stand_in": { "model": model } });
+            self.at(at, What::Settings(of, patch));
+            at += self.dice.pick(&[3, 40, 400, 3000]);
+        }
+    }
+
+    /// Clients accept a share of approximate answers.
+    fn shares(&mut self) {
+        let shares = [Some(1), Some(10), Some(100), Some(250), Some(500), None];
+        for event in &mut self.events {
+            if let What::Ask(ask) = &mut event.what
+                && !ask.exact
+            {
+                ask.share = self.dice.pick(&shares);
+            }
+        }
+        if self.dice.percent(60) {
+            self.approximates();
+        }
+    }
+
+    fn approximates(&mut self) {
+        self.setup.settings.policy = PolicyKind::StandIn;
+        let own = &mut self.setup.settings.stand_in;
+        own.bound = Fraction::percent(100);
+        own.agreement.floor = Fraction::percent(0);
     }
 
     /// A server is faulty for a while.

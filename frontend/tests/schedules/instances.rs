@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use parm_frontend::discovery::{Connect, Name};
 use parm_protocol::client::{BoxFuture, CallContext, Client};
 use parm_protocol::{
-    Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, NamedTensor,
-    Parameters, ServerMetadata, Tensor, TensorMetadata,
+    Error, InferRequest, InferResponse, ModelIndex, ModelMetadata, ModelRef, NamedTensor, Parameters,
+    ServerMetadata, Tensor, TensorMetadata,
 };
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -20,9 +20,6 @@ use crate::dice::Dice;
 use crate::schedule::{Guilt, Model, Schedule, Serving, Temper, address};
 use crate::world::World;
 
-/// Rows that servers accept at a time, if they state it.
-pub(crate) const MAX_BATCH: i32 = 64;
-
 /// A server.
 pub(crate) struct Instance {
     number: usize,
@@ -30,26 +27,17 @@ pub(crate) struct Instance {
     world: Arc<World>,
     pace: (u64, u64),
     question: Duration,
-    curved: bool,
-    pub(crate) temper: watch::Sender<Temper>,
-    /// Whether it fails the next job.
-    pub(crate) blip: Mutex<bool>,
-    pub(crate) models: Mutex<Vec<Serving>>,
-    /// Model that is missing from the next list.
-    pub(crate) unlisted: Mutex<Option<Model>>,
-    /// Whether rows of the backup model share its cost, and run times are reported.
-    thrifty: bool,
     dice: Mutex<Dice>,
 }
 
 /// A job at a server, while it is there.
 struct Job<'a> {
     instance: &'a Instance,
-    model: ModelRef,
     rows: Vec<usize>,
 }
 
 /// All servers, and the members of DNS names.
+#[derive(Clone)]
 pub(crate) struct Network {
     pub(crate) instances: Vec<Arc<Instance>>,
     pub(crate) world: Arc<World>,
@@ -61,13 +49,7 @@ pub(crate) fn factor(model: Model, version: u8) -> f32 {
         Model::Asked(number) => 2.0 + f32::from(number) + 4.0 * f32::from(version - 1),
         Model::Parity(_) => 2.0,
         Model::Cheap => -3.0,
-        Model::Crowd(_) => 1.0,
     }
-}
-
-/// The nonlinear part of a curved model, applied first.
-pub(crate) fn curve(model: Model, x: f32) -> f32 {
-    if model == Model::Asked(0) { x.abs() } else { x }
 }
 
 /// The offset of output `y` from a client's parameter.
@@ -77,23 +59,19 @@ pub(crate) fn shifted(shift: u64) -> f32 {
 
 impl Instance {
     pub(crate) fn new(number: usize, schedule: &Schedule, world: Arc<World>) -> Self {
-        let (worker, seed) = (&schedule.setup.workers[number], schedule.seed);
-        let crowd =
-            (0..worker.crowd as u16).map(|of| Serving { model: Model::Crowd(of), version: 1, width: 2 });
+        let worker = &schedule.setup.workers[number];
         Self {
             number,
             address: address(number),
             world,
             pace: worker.pace,
             question: Duration::from_millis(worker.question),
-            curved: schedule.setup.curved,
-            temper: watch::channel(Temper::Well).0,
-            blip: Mutex::new(false),
-            models: Mutex::new(worker.models.iter().copied().chain(crowd).collect()),
-            unlisted: Mutex::new(None),
-            thrifty: schedule.setup.thrifty,
-            dice: Mutex::new(Dice::new(seed ^ (number as u64) << 32)),
+            dice: Mutex::new(Dice::new(schedule.seed ^ (number as u64) << 32)),
         }
+    }
+
+    fn temper(&self) -> watch::Receiver<Temper> {
+        self.world.0.lock().servers[self.number].temper.subscribe()
     }
 
     fn gone(&self) -> Error {
@@ -102,23 +80,21 @@ impl Instance {
 
     /// Waits while nothing is answered; an error if the server is or gets lost.
     async fn listens(&self) -> Result<Temper, Error> {
-        let mut temper = self.temper.subscribe();
+        let mut temper = self.temper();
         let now = *temper.wait_for(|temper| *temper != Temper::Deaf).await.map_err(|_| self.gone())?;
         if now == Temper::Gone { Err(self.gone()) } else { Ok(now) }
     }
 
     async fn run(&self, request: &InferRequest, job: &Job<'_>) -> Result<InferResponse, Error> {
-        let mut temper = self.temper.subscribe();
+        let mut temper = self.temper();
         let now = *temper.borrow_and_update();
-        let blips = std::mem::take(&mut *self.blip.lock());
+        let blips = std::mem::take(&mut self.world.0.lock().servers[self.number].blips);
         let pace = self.dice.lock().range(self.pace.0, self.pace.1 + 1);
         let took = Duration::from_millis(if let Temper::Slow(by) = now { pace * by } else { pace });
-        let shares_cost = self.thrifty && Model::named(&request.model.name) == Some(Model::Cheap);
-        let took = if shares_cost { took * cheap(request.inputs[0].tensor.rows()) / 10 } else { took };
         let work = async {
             if matches!(now, Temper::Hung | Temper::Deaf) {
                 let still = |temper: &Temper| !matches!(temper, Temper::Hung | Temper::Deaf);
-                let _ = self.temper.subscribe().wait_for(still).await;
+                let _ = self.temper().wait_for(still).await;
             }
             sleep(took).await;
         };
@@ -132,28 +108,22 @@ impl Instance {
             self.fault(job);
             return Err(Error::Overloaded { message: "busy".into(), retry_after: Duration::from_millis(1) });
         }
-        let model = Model::named(&request.model.name);
         let lacks = |_: &Error| {
             self.fault(job);
             self.world.0.lock().lacks(self.number);
         };
         let serving = self.serving(&request.model).inspect_err(lacks)?;
         let one =
-            matches!((now, model), (Temper::FailingOne(one), Some(Model::Asked(asked))) if one == asked);
+            matches!((now, serving.model), (Temper::FailingOne(one), Model::Asked(asked)) if one == asked);
         if now == Temper::Failing || one {
             self.fault(job);
             return Err(Error::Internal { message: "engine failure".into() });
         }
         self.spoiled(job)?;
-        let answer = answer(request, serving, self.curved, now);
-        let mut truth = self.world.0.lock();
         if now == Temper::Short {
-            job.rows.iter().for_each(|row| truth.rows[*row].faults += 1);
-            truth.fails(self.number, &job.model);
-        } else {
-            truth.servers[self.number].failures.remove(&job.model);
+            self.fault(job);
         }
-        answer
+        answer(request, serving, now)
     }
 
     /// Fails a job with a row that every server fails.
@@ -174,31 +144,29 @@ impl Instance {
         }
     }
 
-    fn config(&self, own: Serving) -> ModelConfig {
-        ModelConfig { name: own.model.name(), max_batch_size: MAX_BATCH, ..ModelConfig::default() }
-    }
-
     fn fault(&self, job: &Job<'_>) {
         let mut truth = self.world.0.lock();
         job.rows.iter().for_each(|row| truth.rows[*row].faults += 1);
-        truth.fails(self.number, &job.model);
     }
 
     /// The model of a request: the newest unless it has a version.
     fn serving(&self, model: &ModelRef) -> Result<Serving, Error> {
         let version: Option<u8> = model.version.as_deref().and_then(|version| version.parse().ok());
-        let models = self.models.lock();
+        let truth = self.world.0.lock();
         let fits = |own: &&Serving| {
             own.model.name() == model.name && version.is_none_or(|wanted| own.version == wanted)
         };
-        let found = models.iter().filter(fits).max_by_key(|own| own.version).copied();
-        found.ok_or_else(|| Error::UnknownModel { name: model.name.clone() })
+        let found = truth.servers[self.number].models.iter().filter(fits).max_by_key(|own| own.version);
+        found.copied().ok_or_else(|| Error::UnknownModel { name: model.name.clone() })
     }
-}
 
-/// Tenths of a job's time for a job of the backup model whose rows share its cost.
-fn cheap(rows: usize) -> u32 {
-    2 + rows.min(8) as u32
+    /// Changes its models.
+    fn changes(&self, change: impl FnOnce(&mut Vec<Serving>)) {
+        let mut truth = self.world.0.lock();
+        let mut models = truth.servers[self.number].models.clone();
+        change(&mut models);
+        truth.serves(self.number, models);
+    }
 }
 
 impl Drop for Job<'_> {
@@ -208,12 +176,7 @@ impl Drop for Job<'_> {
 }
 
 /// The answer of a model.
-fn answer(
-    request: &InferRequest,
-    serving: Serving,
-    curved: bool,
-    temper: Temper,
-) -> Result<InferResponse, Error> {
+fn answer(request: &InferRequest, serving: Serving, temper: Temper) -> Result<InferResponse, Error> {
     let x = &request.inputs[0].tensor;
     let x = if temper == Temper::Short { x.slice_rows(0, x.rows() - 1)? } else { x.clone() };
     let values = x.as_f32()?;
@@ -221,9 +184,8 @@ fn answer(
     let bias = request.parameters.get("bias").and_then(|bias| bias.as_u64()).unwrap_or(0) as f32;
     let shift =
         request.outputs.iter().find_map(|output| output.parameters.get("shift")?.as_u64()).unwrap_or(0);
-    let bent = |x: f32| if curved { curve(serving.model, x) } else { x };
     let times = |factor: f32, more: f32| {
-        let values: Vec<f32> = values.iter().map(|value| bent(*value) * factor + more).collect();
+        let values: Vec<f32> = values.iter().map(|value| value * factor + more).collect();
         Tensor::from_f32(x.shape(), &values)
     };
     let y = times(factor(serving.model, serving.version), bias + shifted(shift) + lie)?;
@@ -260,7 +222,7 @@ impl Client for Instance {
             truth.saw(1 + self.number as u64, sum);
             rows
         };
-        let job = Job { instance: self, model: request.model.clone(), rows };
+        let job = Job { instance: self, rows };
         Box::pin(async move {
             let deadline = context.deadline.expect("every job has a deadline");
             let late = Error::DeadlineExceeded { waited: Duration::ZERO };
@@ -285,17 +247,6 @@ impl Client for Instance {
         })
     }
 
-    fn model_config<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>> {
-        Box::pin(async {
-            self.listens().await?;
-            sleep(self.question).await;
-            if self.thrifty {
-                return self.serving(model).map(|own| self.config(own));
-            }
-            Err(Error::Unimplemented { what: "configuration".into() })
-        })
-    }
-
     fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>> {
         Box::pin(async {
             self.listens().await?;
@@ -305,12 +256,7 @@ impl Client for Instance {
                 state: "READY".into(),
                 reason: String::new(),
             };
-            let unlisted = self.unlisted.lock().take();
-            let models = self.models.lock();
-            if models.iter().any(|own| Some(own.model) == unlisted) {
-                self.world.0.lock().misses(self.number);
-            }
-            Ok(models.iter().filter(|own| Some(own.model) != unlisted).map(entry).collect())
+            Ok(self.world.0.lock().servers[self.number].models.iter().map(entry).collect())
         })
     }
 
@@ -318,11 +264,11 @@ impl Client for Instance {
         Box::pin(async move {
             self.listens().await?;
             let model = Model::named(name).ok_or_else(|| Error::UnknownModel { name: name.into() })?;
-            let mut models = self.models.lock();
-            if !models.iter().any(|own| own.model == model) {
-                models.push(Serving { model, version: 1, width: 2 });
-                self.world.0.lock().serves(self.number, &models);
-            }
+            self.changes(|models| {
+                if !models.iter().any(|own| own.model == model) {
+                    models.push(Serving { model, version: 1, width: 2 });
+                }
+            });
             Ok(())
         })
     }
@@ -330,9 +276,7 @@ impl Client for Instance {
     fn unload_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             self.listens().await?;
-            let mut models = self.models.lock();
-            models.retain(|own| own.model.name() != name);
-            self.world.0.lock().serves(self.number, &models);
+            self.changes(|models| models.retain(|own| own.model.name() != name));
             Ok(())
         })
     }
@@ -362,7 +306,7 @@ impl Connect for Network {
         Box::pin(async move {
             let refused = || Error::Transport { peer: url.into(), message: "connection refused".into() };
             let found = self.instances.iter().find(|instance| instance.address == url).ok_or_else(refused)?;
-            if *found.temper.borrow() == Temper::Gone {
+            if *found.temper().borrow() == Temper::Gone {
                 return Err(refused());
             }
             Ok(found.clone() as Arc<dyn Client>)

@@ -1,19 +1,18 @@
-//! The promises: those that are checked repeatedly, those that hold at the end, the effective settings that follow from
-//! requested ones, and what excuses from a promise: an operator who sets an extreme value accepts its effects.
+//! The promises: those that are checked repeatedly, those that hold at the end, and the effective settings that follow from
+//! requested ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parm_frontend::{Frontend, Held};
-use parm_settings::{PolicyKind, PoolSettings};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use crate::admin::Admin;
 use crate::clients::LATE;
-use crate::instances::{MAX_BATCH, Network};
-use crate::schedule::{Model, Setup, Temper, address};
+use crate::instances::Network;
+use crate::schedule::{Model, address};
 use crate::world::{Truth, World};
 
 /// Interval between two checks.
@@ -52,36 +51,29 @@ fn the_healthy_are_in_service(truth: &mut Truth, listed: &BTreeMap<String, Value
     let now = Instant::now();
     for server in 0..truth.servers.len() {
         // Only real requests bring back one that was ill.
-        let is_out = truth.lied || truth.excuses.health || truth.servers[server].was_ill;
-        if is_out || !truth.is_steady(server, now) {
+        let entry = listed.get(&address(server));
+        if truth.lied || !truth.is_steady(server, now) || entry.is_some_and(in_service) {
             continue;
         }
-        let entry = listed.get(&address(server));
-        let well = entry.is_some_and(in_service);
-        if !well {
-            let poisoned = truth.servers[server].poisoned;
-            if poisoned > 0 && truth.excuses.neighbours {
-                continue;
-            }
-            let crowd = truth.servers[server].models.len() > 50;
-            let rule = match (poisoned > 0, crowd) {
-                _ if entry.is_none() => "members stay members",
-                (true, _) => "bad queries do not eject healthy instances",
-                (false, true) => "an instance with many models joins",
-                (false, false) => "healthy instances are in service",
-            };
-            truth.breach(rule, || {
-                let entry = entry.map(ToString::to_string).unwrap_or_default();
-                format!("worker {server}, {poisoned} times poisoned, is {entry}")
-            });
-        }
+        let poisoned = truth.servers[server].poisoned;
+        let rule = match poisoned {
+            _ if entry.is_none() => "members stay members",
+            0 => "healthy instances are in service",
+            _ if truth.once => continue,
+            _ => "bad queries do not eject healthy instances",
+        };
+        truth.breach(rule, || {
+            let entry = entry.map(ToString::to_string).unwrap_or_default();
+            format!("worker {server}, {poisoned} times poisoned, is {entry}")
+        });
     }
 }
 
 /// Whether an instance accepts work of all its models.
-fn in_service(entry: &Value) -> bool {
+pub(crate) fn in_service(entry: &Value) -> bool {
     let takes = |model: &Value| model["in_service"] == true;
-    let every = entry["models"].as_array().is_some_and(|models| models.iter().all(takes));
+    let every =
+        entry["models"].as_array().is_some_and(|models| !models.is_empty() && models.iter().all(takes));
     entry["state"] == "ready" && entry["in_service"] == true && every
 }
 
@@ -113,33 +105,24 @@ async fn difference(frontend: &Frontend, network: &Network, admin: &Admin) -> Op
     if wanted != known {
         return Some(("membership converges", format!("members are {known:?}, not {wanted:?}")));
     }
-    for (server, instance) in network.instances.iter().enumerate().filter(|(server, _)| members(server)) {
+    for server in (0..truth.servers.len()).filter(members) {
         let entry = &listed[&address(server)];
-        let mut models: Vec<(String, String)> =
-            instance.models.lock().iter().map(|own| (own.model.name(), own.version.to_string())).collect();
-        models.sort();
+        let served = truth.servers[server].models.iter();
+        let models: BTreeSet<(String, String)> =
+            served.map(|own| (own.model.name(), own.version.to_string())).collect();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let mut has: Vec<(String, String)> = entry["models"]
+        let has: BTreeSet<(String, String)> = entry["models"]
             .as_array()
             .map(|all| all.iter().map(|model| (text(&model["name"]), text(&model["version"]))).collect())
             .unwrap_or_default();
-        has.sort();
         if has != models {
-            let (has, models) = (has.len(), models.len());
-            return Some((
-                "models converge",
-                format!("worker {server} has {models} models, {has} are known: {entry}"),
-            ));
+            return Some(("models converge", format!("worker {server} has {models:?}, known are {has:?}")));
         }
-        if !in_service(entry)
-            && !truth.lied
-            && !truth.excuses.health
-            && truth.servers[server].temper == Temper::Well
-        {
+        if !in_service(entry) && !truth.lied {
             return Some(("recovered instances return", format!("worker {server} is {entry}")));
         }
     }
-    if truth.excuses.keeps { None } else { idle(frontend.held(), listed.len()) }
+    idle(frontend.held(), listed.len())
 }
 
 /// State that is left without requests.
@@ -149,55 +132,18 @@ fn idle(held: Held, members: usize) -> Option<(&'static str, String)> {
     (!clean).then(|| ("no state is left behind", format!("{held:?} with {members} members")))
 }
 
-/// Promises that are not checked, from the first settings on that excuse them, because their effects on instances last.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Excuses {
-    /// Healthy instances may be out of service, so that queries wait while they are idle.
-    pub(crate) health: bool,
-    /// Queries may fail with another client's row in their batch, and that row's failure may count against the
-    /// instance.
-    pub(crate) neighbours: bool,
-    /// Queries may be kept after their answers.
-    pub(crate) keeps: bool,
-}
-
-impl Excuses {
-    /// Adds the settings of a model, or of all.
-    pub(crate) fn add(&mut self, own: &PoolSettings) {
-        self.health |= ejects_the_well(own);
-        // Queries of a failed batch are retried alone, and only a second attempt tells a bad row from a broken
-        // instance.
-        self.neighbours |= own.max_attempts.get() < 2 || own.retry.burst < 10;
-        // Queries that wait when `once` comes into force share batches and are not retried.
-        self.neighbours |= own.policy == PolicyKind::Once;
-        // A group that is not full keeps its queries until this age.
-        self.keeps |= own.coding.max_age > Duration::from_secs(10);
-    }
-}
-
-fn ejects_the_well(own: &PoolSettings) -> bool {
-    // A single failure suffices, or an ejected instance is not tried again within the time of a recovery.
-    own.ejection.failures.get() < 2 || own.ejection.backoff_min > Duration::from_secs(2)
-}
-
-/// Conditions other than the settings.
-pub(crate) struct Basis<'a> {
-    pub(crate) setup: &'a Setup,
-    /// Group sizes for which model 0's bundle has codes.
-    pub(crate) sizes: &'a [u8],
-    /// Whether models are tested and bundles read, so that nothing is about to change.
-    pub(crate) settled: bool,
-}
-
-/// Describes wrong effective settings.
-pub(crate) fn misfit(settings: &Value, basis: &Basis<'_>) -> Option<String> {
+/// Describes wrong effective settings. `sizes` are those for which model 0's bundle has codes, if it has one; `settled` states
+/// that models are tested and bundles read, so that nothing is about to change.
+pub(crate) fn misfit(settings: &Value, sizes: Option<&[u8]>, settled: bool) -> Option<String> {
     let models = settings["in_force"].as_object()?;
     models.iter().find_map(|(name, versions)| {
         let own = &settings["models"][name];
         let expected = if own.is_object() { own } else { &settings["dispatch"] };
         let versions = versions.as_object()?;
         versions.iter().find_map(|(version, standing)| {
-            let wrong = wrong(expected, standing, name, version, basis)?;
+            let has_bundle = name == &Model::Asked(0).name() && version == "1";
+            let sizes = sizes.filter(|_| has_bundle);
+            let wrong = wrong(expected, standing, name, sizes, settled)?;
             Some(format!("{wrong} of {name} version {version} does not follow: {standing} for {expected}"))
         })
     })
@@ -207,22 +153,23 @@ fn wrong(
     expected: &Value,
     standing: &Value,
     name: &str,
-    version: &str,
-    basis: &Basis<'_>,
+    sizes: Option<&[u8]>,
+    settled: bool,
 ) -> Option<&'static str> {
     let policy = standing["policy"].as_str().unwrap_or_default();
     let as_expected = standing["policy"] == expected["policy"];
-    let can = can(expected, name, version, basis);
+    let can = can(expected, name, sizes);
     let explained = standing["not_coded"].is_string() != as_expected;
     // A model that was not tested so far is hedged without a reason, and so are parity models for ever. A stand-in must
     // have the model's shape, and shapes change.
-    let certain = !is_parity(name) && (expected["policy"] != "stand-in" || !can);
-    let stands = match (as_expected, basis.settled && certain) {
+    let is_parity = matches!(Model::named(name), Some(Model::Parity(_)));
+    let certain = !is_parity && (expected["policy"] != "stand-in" || !can);
+    let stands = match (as_expected, settled && certain) {
         (true, settled) => explained && (can || !settled),
         (false, true) => policy == "hedge" && explained && !can,
         (false, false) => policy == "hedge",
     };
-    let has_default = has_bundle(name, version, basis) && expected["default_answer"] == true;
+    let has_default = sizes.is_some() && expected["default_answer"] == true;
     let codes = standing["coding"]["codes"].as_array().map(Vec::as_slice).unwrap_or_default();
     let coded = matches!(policy, "parm" | "parm+");
     let fits = |code: &Value| code["parities"] == expected["coding"]["r"];
@@ -231,39 +178,22 @@ fn wrong(
     let each = [
         (stands, "policy"),
         (standing["batch"] == expected["batch"], "batch"),
-        (standing["max_rows"] == most_rows(basis), "rows"),
         (standing["default_answer"] == has_default, "default answer"),
         (codes_fit, "coding"),
     ];
     each.into_iter().find_map(|(fits, what)| (!fits).then_some(what))
 }
 
-/// Batches are limited to the size that servers state.
-fn most_rows(basis: &Basis<'_>) -> Value {
-    if basis.setup.thrifty { MAX_BATCH.into() } else { u16::MAX.into() }
-}
-
 /// Whether a model can be served with the requested policy.
-fn can(expected: &Value, name: &str, version: &str, basis: &Basis<'_>) -> bool {
+fn can(expected: &Value, name: &str, sizes: Option<&[u8]>) -> bool {
     match expected["policy"].as_str().unwrap_or_default() {
-        "parm" | "parm+" if expected["coding"]["code"] == "mds" => {
-            let is_curved = basis.setup.curved && name == Model::Asked(0).name();
-            !(has_bundle(name, version, basis) || is_curved)
-        }
+        "parm" | "parm+" if expected["coding"]["code"] == "mds" => sizes.is_none(),
         "parm" | "parm+" => {
             let trained = |k: &u8| expected["coding"]["k"] == *k && expected["coding"]["r"] == 1;
-            has_bundle(name, version, basis) && basis.sizes.iter().any(trained)
+            sizes.is_some_and(|sizes| sizes.iter().any(trained))
         }
         "approximate-backup" => expected["backup_model"] != name,
         "stand-in" => expected["stand_in"]["model"] != name,
         _ => true,
     }
-}
-
-fn is_parity(name: &str) -> bool {
-    matches!(Model::named(name), Some(Model::Parity(_)))
-}
-
-fn has_bundle(name: &str, version: &str, basis: &Basis<'_>) -> bool {
-    basis.setup.bundle && name == Model::Asked(0).name() && version == "1"
 }

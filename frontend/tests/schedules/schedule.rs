@@ -23,11 +23,6 @@ pub(crate) struct Setup {
     pub(crate) settings: PoolSettings,
     /// Whether model 0 has a bundle, with parity models of the code `sum`.
     pub(crate) bundle: bool,
-    /// Whether model 0 answers with the magnitude of `x` times its number, so that sums of answers are not answers to
-    /// sums.
-    pub(crate) curved: bool,
-    /// Whether the rows of a job of the backup model share its cost, and servers report run times.
-    pub(crate) thrifty: bool,
 }
 
 /// A server, and the source that lists it.
@@ -39,8 +34,6 @@ pub(crate) struct Worker {
     pub(crate) pace: (u64, u64),
     /// Milliseconds of a request about its models.
     pub(crate) question: u64,
-    /// Number of models without clients.
-    pub(crate) crowd: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,8 +60,6 @@ pub(crate) enum Model {
     Parity(u8),
     /// The backup model.
     Cheap,
-    /// One of a crowd.
-    Crowd(u16),
 }
 
 #[derive(Clone, Debug)]
@@ -97,26 +88,10 @@ pub(crate) enum What {
     Unload(u8),
     /// Model 0's bundle has parity models for these group sizes.
     Bundle(Vec<u8>),
-    /// Merge patches that arrive at the same moment.
-    Together(Vec<(Option<u8>, Value)>),
-    /// The folder of bundles does not exist for this many milliseconds.
-    NoBundles(u64),
     /// The workers file does not exist for this many milliseconds.
     NoFile(u64),
-    /// One answer of the name server is wrong.
-    OneAnswer(Lapse),
-    /// One list of a server's models lacks this model.
-    Unlisted(usize, Model),
-}
-
-/// Error in one answer of the name server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lapse {
-    /// It has no members.
-    Empty,
-    Error,
-    /// It lacks one of the members.
-    Short(usize),
+    /// One answer of the name server lacks a member.
+    ShortAnswer,
 }
 
 /// Behaviour of a server.
@@ -189,15 +164,13 @@ impl Model {
             Self::Asked(number) => format!("m{number}"),
             Self::Parity(k) => format!("sum{k}"),
             Self::Cheap => "cheap".into(),
-            Self::Crowd(number) => format!("c{number}"),
         }
     }
 
     pub(crate) fn named(name: &str) -> Option<Self> {
         let asked = name.strip_prefix('m').and_then(|number| number.parse().ok()).map(Self::Asked);
         let parity = || name.strip_prefix("sum").and_then(|k| k.parse().ok()).map(Self::Parity);
-        let crowd = || name.strip_prefix('c').and_then(|number| number.parse().ok()).map(Self::Crowd);
-        asked.or_else(parity).or_else(crowd).or_else(|| (name == "cheap").then_some(Self::Cheap))
+        asked.or_else(parity).or_else(|| (name == "cheap").then_some(Self::Cheap))
     }
 }
 

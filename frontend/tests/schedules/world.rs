@@ -1,28 +1,26 @@
-//! Ground truth of a run: the state of servers, the place of rows, and broken promises.
+//! Ground truth of a run: what servers do, where rows failed, and broken promises.
+//!
+//! Worker 0 is always well, a member, and has every model except while a story changes that model. So whatever happens to the
+//! others, it could have answered.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use parm_protocol::ModelRef;
-use parm_settings::PoolSettings;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::invariants::Excuses;
-use crate::schedule::{Ask, Guilt, Lapse, Model, Serving, Temper};
+use crate::schedule::{Ask, Guilt, Model, Serving, Source, Temper, address, host};
 
-/// Time until a recovered server is trusted again: probes, reconnections, a linearity test.
+/// Time until a recovered server is trusted again and changed models are settled: probes, reconnections, a linearity test.
 const RECOVERY: Duration = Duration::from_secs(12);
-/// Time until a new member or model is found.
+/// Time until a new member is found.
 const DISCOVERY: Duration = Duration::from_secs(9);
 
 /// Practically for ever.
-pub(crate) const EVER: Duration = Duration::from_secs(1_000_000);
+const EVER: Duration = Duration::from_secs(1_000_000);
 /// Numbers in a row, as clients know the model.
 pub(crate) const WIDTH: u8 = 2;
-
-/// Initial group sizes of a bundle's codes.
-pub(crate) const SIZES: [u8; 2] = [2, 3];
 
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,27 +38,26 @@ pub(crate) struct Row {
     pub(crate) faults: u16,
     /// Jobs that failed with it because of another client's row.
     pub(crate) neighbours: u16,
-    pub(crate) done: bool,
+    done: bool,
 }
 
 /// State of one server.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Server {
-    pub(crate) temper: Temper,
-    /// Time since which it has answered nothing.
-    pub(crate) silent_since: Option<Instant>,
+    pub(crate) source: Source,
+    pub(crate) temper: watch::Sender<Temper>,
+    /// Whether it fails the next job.
+    pub(crate) blips: bool,
+    pub(crate) models: Vec<Serving>,
+    /// Whether its models changed while it answered nothing: the frontend finds that later.
+    unseen: bool,
     pub(crate) member: bool,
     /// Time from which it must be used.
-    pub(crate) steady_at: Instant,
-    pub(crate) models: BTreeMap<Serving, Instant>,
-    /// When a list of its models last lacked one.
-    pub(crate) missed: Option<Instant>,
-    /// Consecutive own failures by model: one model says nothing about the others.
-    pub(crate) failures: BTreeMap<ModelRef, u32>,
-    /// Jobs failed by poisoned rows, without its fault.
-    pub(crate) poisoned: u32,
+    steady_at: Instant,
     /// Whether it was ever not well.
     pub(crate) was_ill: bool,
+    /// Jobs failed by poisoned rows, without its fault.
+    pub(crate) poisoned: u32,
 }
 
 /// A request, as it was sent.
@@ -70,11 +67,10 @@ pub(crate) struct Request {
     pub(crate) first: usize,
     pub(crate) sent: Instant,
     pub(crate) deadline: Instant,
-    pub(crate) done: bool,
 }
 
 pub(crate) struct Truth {
-    pub(crate) start: Instant,
+    start: Instant,
     pub(crate) rows: Vec<Row>,
     by_value: HashMap<(i32, i32), usize>,
     pub(crate) servers: Vec<Server>,
@@ -85,24 +81,13 @@ pub(crate) struct Truth {
     pub(crate) in_flux: BTreeMap<u8, Instant>,
     /// Whether an instance has answered wrongly: correctness and suspicion can then not be checked.
     pub(crate) lied: bool,
-    /// Settings of the start. No change at run time shows or changes their constants.
-    pub(crate) constants: PoolSettings,
-    /// Whether model 0 is not linear.
-    pub(crate) curved: bool,
-    pub(crate) dns: Result<Vec<String>, String>,
-    /// Time since which this is its answer.
-    pub(crate) dns_since: Instant,
-    /// Its last answer before it went down, if the frontend may not have had that answer twice: a member goes once two answers lack
-    /// it.
-    pub(crate) unsaid: Option<Vec<String>>,
-    /// Error of the next answer of the name server.
-    pub(crate) lapse: Option<Lapse>,
-    /// Time of the last change that affects the effective settings.
-    pub(crate) changed: Instant,
-    /// Promises that settings at the ends of their ranges have made conditional.
-    pub(crate) excuses: Excuses,
-    /// Group sizes for which model 0's bundle has codes.
-    pub(crate) sizes: Vec<u8>,
+    /// Whether a policy sent queries once: those that waited when it came into force share batches and are not retried.
+    pub(crate) once: bool,
+    pub(crate) dns_is_down: bool,
+    /// Whether the next answer of the name server lacks a member.
+    pub(crate) dns_is_short: bool,
+    /// Group sizes for which model 0's bundle has codes; `None` without a bundle.
+    pub(crate) sizes: Option<Vec<u8>>,
     pub(crate) breaches: Vec<Breach>,
     /// Hash of all observations: the same seed must give the same.
     pub(crate) trace: u64,
@@ -112,26 +97,20 @@ pub(crate) struct Truth {
 pub(crate) struct World(pub(crate) Mutex<Truth>);
 
 impl World {
-    pub(crate) fn new() -> Self {
-        let start = Instant::now();
+    pub(crate) fn new(servers: Vec<Server>, sizes: Option<Vec<u8>>) -> Self {
         Self(Mutex::new(Truth {
-            start,
+            start: Instant::now(),
             rows: Vec::new(),
             by_value: HashMap::new(),
-            servers: Vec::new(),
+            servers,
             requests: Vec::new(),
             open: BTreeSet::new(),
             in_flux: BTreeMap::new(),
             lied: false,
-            constants: PoolSettings::default(),
-            curved: false,
-            dns: Ok(Vec::new()),
-            dns_since: start,
-            unsaid: None,
-            lapse: None,
-            changed: start,
-            excuses: Excuses::default(),
-            sizes: SIZES.to_vec(),
+            once: false,
+            dns_is_down: false,
+            dns_is_short: false,
+            sizes,
             breaches: Vec::new(),
             trace: 0,
         }))
@@ -141,6 +120,23 @@ impl World {
 /// The numbers of a row, which identify it.
 pub(crate) fn values(row: usize) -> (i32, i32) {
     ((row * 37 % 4001) as i32 - 2000, (row * 7919 % 3989) as i32 - 1994)
+}
+
+impl Server {
+    /// One that is well, and in use from some time on.
+    pub(crate) fn new(source: Source, models: Vec<Serving>, steady_at: Instant) -> Self {
+        Self {
+            source,
+            temper: watch::Sender::new(Temper::Well),
+            blips: false,
+            models,
+            unseen: false,
+            member: true,
+            steady_at,
+            was_ill: false,
+            poisoned: 0,
+        }
+    }
 }
 
 impl Truth {
@@ -172,18 +168,15 @@ impl Truth {
             self.rows.push(Row { guilt: *guilt, faults: 0, neighbours: 0, done: false });
         }
         self.open.insert(number);
-        self.requests.push(Request { ask: ask.clone(), first, sent: now, deadline, done: false });
+        self.requests.push(Request { ask: ask.clone(), first, sent: now, deadline });
         number
     }
 
     /// Ends a request with its answer or because its client went away.
     pub(crate) fn ends(&mut self, number: usize) {
         self.open.remove(&number);
-        let request = &mut self.requests[number];
-        request.done = true;
-        for row in request.first..request.first + request.ask.rows.len() {
-            self.rows[row].done = true;
-        }
+        let Request { ask, first, .. } = &self.requests[number];
+        self.rows[*first..first + ask.rows.len()].iter_mut().for_each(|row| row.done = true);
     }
 
     /// The row with these numbers; `None` for parities.
@@ -196,7 +189,7 @@ impl Truth {
 
     /// A server releases a job with these rows. A row taken from a faulty server counts as failed there.
     pub(crate) fn lets_go(&mut self, server: usize, rows: &[usize]) {
-        let well = self.servers[server].temper == Temper::Well;
+        let well = *self.servers[server].temper.borrow() == Temper::Well;
         for row in rows {
             let known = &mut self.rows[*row];
             known.faults += u16::from(!well && !known.done);
@@ -205,39 +198,13 @@ impl Truth {
 
     /// A server changes its behaviour.
     pub(crate) fn becomes(&mut self, server: usize, temper: Temper) {
-        let now = Instant::now();
         self.lied |= matches!(temper, Temper::Wrong);
         let own = &mut self.servers[server];
-        // Models that a silent server received are discovered from now on.
-        let since = own.silent_since.take();
-        let unknown =
-            own.models.iter().filter(|(_, at)| since.is_some_and(|since| **at >= since + DISCOVERY));
-        let unknown: Vec<Model> = unknown.map(|(serving, _)| serving.model).collect();
-        if matches!(temper, Temper::Deaf | Temper::NotReady | Temper::Gone) {
-            own.silent_since = Some(since.unwrap_or(now));
-        }
-        own.temper = temper;
+        own.temper.send_replace(temper);
         own.was_ill |= temper != Temper::Well;
-        own.failures.clear();
-        own.steady_at = own.steady_at.max(now + RECOVERY);
-        unknown.into_iter().for_each(|model| self.unsettles_if_asked(model));
-    }
-
-    fn unsettles_if_asked(&mut self, model: Model) {
-        if let Model::Asked(model) = model {
-            self.unsettles(model);
-        }
-    }
-
-    /// A list of a server's models lacks one that is there. Nothing changes if the frontend knows the server and the list
-    /// before had the model. Otherwise the server joins, or has the model again, with one of the next lists.
-    pub(crate) fn misses(&mut self, server: usize) {
-        let now = Instant::now();
-        let is_steady = self.is_steady(server, now);
-        let own = &mut self.servers[server];
-        let again = own.missed.replace(now).is_some_and(|before| now < before + DISCOVERY);
-        if again || !is_steady {
-            own.steady_at = own.steady_at.max(now + DISCOVERY);
+        if !own.is_silent() && std::mem::take(&mut own.unseen) {
+            let models = own.models.clone();
+            models.into_iter().for_each(|own| self.unsettles(own.model));
         }
     }
 
@@ -246,74 +213,79 @@ impl Truth {
         self.servers[server].steady_at = Instant::now() + RECOVERY;
     }
 
-    /// A server failed a job by its own fault; several in a row may eject it.
-    pub(crate) fn fails(&mut self, server: usize, model: &ModelRef) {
-        let now = Instant::now();
-        let own = &mut self.servers[server];
-        let failures = own.failures.entry(model.clone()).or_default();
-        *failures += 1;
-        if *failures > 1 {
-            own.steady_at = own.steady_at.max(now + RECOVERY);
-        }
-    }
-
     /// A server has these models from now on.
-    pub(crate) fn serves(&mut self, server: usize, models: &[Serving]) {
-        let now = Instant::now();
-        let had = std::mem::take(&mut self.servers[server].models);
-        if self.servers[server].silent_since.is_some() {
-            // Requests may go to a model that only this server had.
-            had.keys().filter(|own| !models.contains(own)).for_each(|own| self.unsettles_if_asked(own.model));
-        }
+    pub(crate) fn serves(&mut self, server: usize, models: Vec<Serving>) {
         let own = &mut self.servers[server];
-        own.models =
-            models.iter().map(|model| (*model, had.get(model).copied().unwrap_or(now + DISCOVERY))).collect();
+        own.unseen |= own.is_silent();
+        let before = std::mem::replace(&mut own.models, models.clone());
+        let gone = before.iter().filter(|own| !models.contains(own));
+        let new = models.iter().filter(|own| !before.contains(own));
+        gone.chain(new).for_each(|own| self.unsettles(own.model));
     }
 
-    /// Sets the members among `all`.
-    pub(crate) fn names(&mut self, all: &[usize], named: &[usize]) {
-        let now = Instant::now();
-        for server in all {
-            let own = &mut self.servers[*server];
-            let member = named.contains(server);
+    /// Sets the members that a source lists.
+    pub(crate) fn lists(&mut self, source: Source, named: &[usize]) {
+        for (number, own) in self.servers.iter_mut().enumerate().filter(|(_, own)| own.source == source) {
+            let member = named.contains(&number);
             if member != own.member {
                 own.member = member;
-                own.steady_at = own.steady_at.max(now + DISCOVERY);
+                own.steady_at = own.steady_at.max(Instant::now() + DISCOVERY);
             }
         }
     }
 
+    /// The members that a source lists.
+    pub(crate) fn listed(&self, source: Source) -> impl Iterator<Item = usize> {
+        let is_listed = move |own: &Server| own.member && own.source == source;
+        self.servers.iter().enumerate().filter(move |(_, own)| is_listed(own)).map(|(number, _)| number)
+    }
+
+    /// The complete text of the workers file.
+    pub(crate) fn file(&self) -> String {
+        self.listed(Source::File).map(|server| format!("{}\n", address(server))).collect()
+    }
+
+    /// The name server's next answer.
+    pub(crate) fn resolves(&mut self) -> Result<Vec<String>, String> {
+        let lacking = usize::from(std::mem::take(&mut self.dns_is_short));
+        if self.dns_is_down {
+            return Err("the name server is down".into());
+        }
+        Ok(self.listed(Source::Dns).skip(lacking).map(host).collect())
+    }
+
     /// Marks a model as possibly missing for a while. Its shape differs from the one that clients know for as long as a
     /// server reports it.
-    pub(crate) fn unsettles(&mut self, model: u8) {
-        let other = |own: &Serving| own.model == Model::Asked(model) && own.width != WIDTH;
-        let stays = self.servers.iter().any(|server| server.models.keys().any(other));
-        self.in_flux.insert(model, Instant::now() + if stays { EVER } else { RECOVERY });
+    fn unsettles(&mut self, model: Model) {
+        let Model::Asked(number) = model else { return };
+        let other = |own: &Serving| own.model == model && own.width != WIDTH;
+        let stays = self.servers.iter().any(|server| server.models.iter().any(other));
+        self.in_flux.insert(number, Instant::now() + if stays { EVER } else { RECOVERY });
     }
 
     pub(crate) fn is_in_flux(&self, model: u8, at: Instant) -> bool {
         self.in_flux.get(&model).is_some_and(|until| at < *until)
     }
 
-    /// Whether a server has been healthy, known and in use since this time.
+    /// Whether a server has been known, in use and always well since this time.
     pub(crate) fn is_steady(&self, server: usize, at: Instant) -> bool {
         let own = &self.servers[server];
-        own.member && own.temper == Temper::Well && own.steady_at <= at
+        own.member && !own.was_ill && own.steady_at <= at
     }
 
-    /// Whether a server has had a request's model since this time.
-    pub(crate) fn has(&self, server: usize, ask: &Ask, at: Instant) -> bool {
-        self.servers[server].models.iter().any(|(serving, since)| {
-            serving.model == Model::Asked(ask.model)
-                && ask.version.is_none_or(|version| version == serving.version)
-                && *since <= at
-        })
+    /// Whether worker 0 could have answered a request all the time.
+    pub(crate) fn could_be_answered(&self, Request { ask, sent, .. }: &Request) -> bool {
+        let fits = |own: &Serving| {
+            own.model == Model::Asked(ask.model) && ask.version.is_none_or(|asked| asked == own.version)
+        };
+        self.is_steady(0, *sent)
+            && !self.is_in_flux(ask.model, *sent)
+            && self.servers[0].models.iter().any(fits)
     }
+}
 
-    /// Whether a steady server could have answered a request all the time.
-    pub(crate) fn could_be_answered(&self, request: &Request) -> bool {
-        let able =
-            |server| self.is_steady(server, request.sent) && self.has(server, &request.ask, request.sent);
-        !self.is_in_flux(request.ask.model, request.sent) && (0..self.servers.len()).any(able)
+impl Server {
+    fn is_silent(&self) -> bool {
+        matches!(*self.temper.borrow(), Temper::Deaf | Temper::NotReady | Temper::Gone)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use parm_dispatcher::Site;
 
-use super::Core;
+use super::{Control, Core};
 use crate::console::{Happening, Kind};
 use crate::error::Error;
 use crate::serve::catalog::Admitted;
@@ -39,11 +39,12 @@ impl Core {
         models: Vec<Description>,
         draining: bool,
     ) -> Vec<Error> {
+        let control = &mut *self.control.lock();
         let mut refused = Vec::new();
         let mut pools = Vec::new();
         let known = self.pool_ids();
         for description in &models {
-            match self.admit(description.clone(), instance) {
+            match self.admit(control, description.clone(), instance) {
                 Ok(pool) => pools.push(pool),
                 Err(error) => refused.push(error),
             }
@@ -54,39 +55,35 @@ impl Core {
         let before = instance.pools();
         instance.set_pools(pools.clone());
         if pools.is_empty() {
-            self.roster.remove(instance.id);
-            self.driver.leave(instance.id);
+            control.roster.remove(&self.driver, instance.id);
         } else {
-            let slots = if is_upstream(&instance.name) {
-                (self.config.upstreams.concurrency.get(), true)
-            } else {
-                (self.config.instances.slots.get(), false)
+            let (slots, learns) = match is_upstream(&instance.name) {
+                true => (self.config.upstreams.concurrency.get(), true),
+                false => (self.config.instances.slots.get(), false),
             };
-            self.tell_other_files(instance, &models);
-            self.roster.join(Joined::new(instance.clone(), site, models, slots).draining(draining));
+            self.tell_other_files(control, instance, &models);
+            let (own, told) = (instance.clone(), None);
+            control.roster.join(Joined { instance: own, site, models, slots, learns, draining, told });
             if draining {
-                self.drain(instance);
+                self.stop_work(control, instance);
             }
-            let changed = self.apply_statements(&pools);
-            if !changed && self.pool_ids() == known {
-                self.roster.settle_one(&self.driver, &self.catalog, instance.id);
-            } else {
-                self.roster.settle(&self.driver, &self.catalog);
-            }
-            self.examine();
+            let changed = self.apply_statements(control, &pools);
+            let only = Some(instance.id).filter(|_| !changed && self.pool_ids() == known);
+            control.roster.settle(&self.driver, &self.catalog, only);
+            self.examine(control);
         }
         for pool in before.iter().filter(|pool| !pools.iter().any(|kept| kept.id == pool.id)) {
             self.vacate(pool, instance.id);
             self.forget_unserved(pool);
         }
-        self.settle_statements(&before);
+        self.settle_statements(control, &before);
         self.weigh(before.iter().chain(&pools));
         refused
     }
 
     /// Warns if an instance has other files of a version than the others: answers depend on who gives them.
-    fn tell_other_files(&self, instance: &Instance, models: &[Description]) {
-        for (model, other) in self.roster.with_other_files(instance, models) {
+    fn tell_other_files(&self, control: &Control, instance: &Instance, models: &[Description]) {
+        for (model, other) in control.roster.with_other_files(instance, models) {
             let version = model.version.as_deref().unwrap_or_default();
             let text = format!(
                 "{}: version {version} of {} is another file than at {other}: answers differ by instance: serve the same files \
@@ -102,9 +99,13 @@ impl Core {
         self.catalog.all().iter().map(|pool| pool.id).collect()
     }
 
-    fn admit(&self, description: Description, instance: &Instance) -> Result<Arc<Pool>, Error> {
-        // Before the catalog is locked: a change of settings takes the locks in the same order.
-        let policy = self.settings.lock().of(&description.model.name).policy;
+    fn admit(
+        &self,
+        control: &Control,
+        description: Description,
+        instance: &Instance,
+    ) -> Result<Arc<Pool>, Error> {
+        let policy = control.settings.of(&description.model.name).policy;
         let whole = self.config.unbatched.contains(&description.model.name)
             || !takes_batches(&description.metadata, description.config.as_ref());
         let Admitted { pool, is_new, replaced } =
@@ -119,7 +120,7 @@ impl Core {
             self.driver.add(&pool, replaced.as_ref().or(other).map(|before| before.id));
         }
         if let Some(replaced) = replaced {
-            self.forget(&replaced);
+            self.driver.forget(replaced.id);
             if replaced.members.has_others(instance.id) {
                 let rows = if pool.batched { "are split again" } else { "stay whole" };
                 tracing::warn!(model = %pool.model.name, instance = %instance.name, "max_batch_size changed: requests {rows}");
@@ -127,8 +128,8 @@ impl Core {
             }
         }
         if is_new {
-            self.apply_settings(&pool);
-            self.stand_in_came(&pool);
+            self.apply_settings(control, &pool);
+            self.stand_in_came(control, &pool);
             self.tell_model(&pool, "is served");
         }
         Ok(pool)
@@ -136,7 +137,11 @@ impl Core {
 
     /// Stops sending work to an instance; it completes its jobs.
     pub(crate) fn drain(&self, instance: &Instance) {
-        self.roster.drain(&self.driver, instance.id);
+        self.stop_work(&mut self.control.lock(), instance);
+    }
+
+    fn stop_work(&self, control: &mut Control, instance: &Instance) {
+        control.roster.drain(&self.driver, instance.id);
         let pools = instance.pools();
         pools.iter().for_each(|pool| pool.members.drain(instance.id));
         self.weigh(&pools);
@@ -144,8 +149,8 @@ impl Core {
 
     /// Removes an instance.
     pub(crate) fn leave(self: &Arc<Self>, instance: &Instance, departure: Departure) {
-        self.roster.remove(instance.id);
-        self.driver.leave(instance.id);
+        let control = &mut *self.control.lock();
+        control.roster.remove(&self.driver, instance.id);
         let pools = instance.pools();
         for pool in &pools {
             self.vacate(pool, instance.id);
@@ -157,12 +162,13 @@ impl Core {
         instance.set_pools(Vec::new());
         self.weigh(&pools);
         self.vacated.notify_waiters();
-        self.settle_statements(&pools);
+        self.settle_statements(control, &pools);
     }
 
     /// Forgets the models that an instance had when it was lost, if it is back without them or is removed, and no other
     /// can bring them back. A fleet that restarts with every new version would otherwise keep all versions.
     pub(crate) fn is_back(&self, number: u32) {
+        let _control = self.control.lock();
         self.catalog
             .all()
             .iter()
@@ -180,38 +186,31 @@ impl Core {
 
     /// Derives the settings of these pools again if their instances state another limit or other files of the model.
     /// Returns whether any did.
-    fn apply_statements(&self, pools: &[Arc<Pool>]) -> bool {
+    fn apply_statements(&self, control: &Control, pools: &[Arc<Pool>]) -> bool {
         let changed: Vec<_> = pools.iter().filter(|pool| pool.members.have_changed()).collect();
         for pool in &changed {
-            self.apply_settings(pool);
-            self.stand_in_came(pool);
+            self.apply_settings(control, pool);
+            self.stand_in_came(control, pool);
         }
         !changed.is_empty()
     }
 
     /// The same after an instance has left, with what follows for the others.
-    fn settle_statements(self: &Arc<Self>, pools: &[Arc<Pool>]) {
-        if self.apply_statements(pools) {
-            self.roster.settle(&self.driver, &self.catalog);
-            self.examine();
+    fn settle_statements(self: &Arc<Self>, control: &mut Control, pools: &[Arc<Pool>]) {
+        if self.apply_statements(control, pools) {
+            control.roster.settle(&self.driver, &self.catalog, None);
+            self.examine(control);
         }
     }
 
     fn forget_unserved(&self, pool: &Pool) {
         self.vacated.notify_waiters();
-        if self.catalog.remove_unserved(pool, || self.metrics.models.forget(&pool.metrics)) {
+        if self.catalog.remove_unserved(pool) {
+            self.metrics.models.forget(&pool.metrics);
             tracing::info!(model = %pool.model.name, version = %pool.version, "the last instance of the model is gone");
-            self.forget(pool);
+            self.driver.forget(pool.id);
             self.tell_model(pool, "has no instances left");
         }
-    }
-
-    /// Forgets a model that the catalog has removed. A concurrent change of settings is finished by then or finds the
-    /// model removed. Otherwise the dispatcher would configure the model again and keep it for ever.
-    fn forget(&self, pool: &Pool) {
-        let _alone = self.applying.lock();
-        pool.removed.store(true, Ordering::Release);
-        self.roster.forget(&self.driver, pool.id);
     }
 
     /// Reports a model that was added or removed to the event log.

@@ -47,23 +47,26 @@ pub(crate) struct Core {
     pub(crate) requests: TaskTracker,
     pub(crate) stream: Stream,
     pub(crate) sampler: Option<Sampler>,
-    settings: Mutex<PoolSettingsByModel>,
-    /// Held from reading the requested settings until they are in effect.
-    applying: Mutex<()>,
-    /// Called between the two.
-    #[cfg(test)]
-    before_force: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
+    control: Mutex<Control>,
     /// Number of changes of settings.
     revision: AtomicU64,
     instances: AtomicU32,
     library: Library,
-    pub(crate) roster: Roster,
     /// Routes of upstream servers.
     pub(crate) routes: Routes,
     /// Whether there are upstream servers, and whether there are others.
     pub(crate) reach: Reach,
     /// Whether any instance has listed its models: until then it is unknown which exist.
     pub(crate) listed: AtomicBool,
+}
+
+/// What decides which settings are in effect, and which models instances offer. Whoever changes settings, instances, models or
+/// bundles holds it from the first look until the dispatcher knows all that follows, so that no change meets another one half
+/// done. Requests do not need it.
+struct Control {
+    /// Requested settings.
+    settings: PoolSettingsByModel,
+    roster: Roster,
 }
 
 /// Kinds of servers that are known.
@@ -114,14 +117,10 @@ impl Core {
             regrouped: watch::Sender::new(0),
             requests: TaskTracker::new(),
             stream: Stream::default(),
-            settings: Mutex::new(wished),
-            applying: Mutex::new(()),
-            #[cfg(test)]
-            before_force: Mutex::new(None),
+            control: Mutex::new(Control { settings: wished, roster: Roster::default() }),
             revision: AtomicU64::new(1),
             instances: AtomicU32::new(0),
             library,
-            roster: Roster::default(),
             routes,
             reach: Reach::default(),
             listed: AtomicBool::new(false),
@@ -134,6 +133,11 @@ impl Core {
             core.driver.lifelines.spawn(&Handle::current(), "bundle polling", follow);
         }
         Ok(core)
+    }
+
+    /// Whether no instance has joined with all its models.
+    pub(crate) fn has_no_instance(&self) -> bool {
+        self.control.lock().roster.is_empty()
     }
 
     /// Counts a failed request of a model.

@@ -224,37 +224,3 @@ fn refusals(counters: &Counters) -> [u64; 2] {
 fn tell(core: &Core, pool: &Pool, text: String) {
     core.driver.tell(Kind::Model, Happening { model: Some(pool.id), text, ..Happening::default() });
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn missing_stand_in_is_told_once_and_when_it_appears() {
-        let mut absence = Absence::default();
-        let missing = || Some(("small".to_owned(), false));
-        let told: Vec<_> = (0..3 * CHECKS).filter_map(|_| absence.look(true, missing())).collect();
-        assert_eq!(told, [Presence::Absent], "not before servers had time to join, and once");
-        assert_eq!(absence.look(false, None), None, "during an outage nothing is known");
-        assert_eq!(absence.look(true, missing()), None);
-        assert_eq!(absence.look(true, Some(("small".into(), true))), Some(Presence::Appeared));
-        assert_eq!(absence.look(true, Some(("small".into(), true))), None);
-        let told: Vec<_> = (0..2 * CHECKS).filter_map(|_| absence.look(true, missing())).collect();
-        assert_eq!(told, [Presence::Absent], "it has gone again");
-        let other = || Some(("other".to_owned(), false));
-        let told: Vec<_> = (0..2 * CHECKS).filter_map(|_| absence.look(true, other())).collect();
-        assert_eq!(told, [Presence::Absent], "another name is told again");
-        assert!((0..2 * CHECKS).all(|_| absence.look(true, None).is_none()));
-    }
-
-    #[test]
-    fn load_is_high_if_one_query_in_twenty_is_lost() {
-        let mut load = Load::default();
-        assert!(!load.is_high([0, 0], 1_000));
-        assert!(!load.is_high([4, 5], 1_200), "9 of 200");
-        assert!(load.is_high([10, 9], 1_400), "10 of 200");
-        assert!(!load.is_high([10, 9], 1_400));
-        assert!(load.is_high([10, 10], 1_400), "it had arrived before");
-        assert_eq!((load.untold([10, 10]), load.untold([12, 10])), ([10, 10], [2, 0]));
-    }
-}

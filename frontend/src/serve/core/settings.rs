@@ -10,7 +10,7 @@ use parm_settings::{PolicyKind, PoolSettings};
 use parm_transport::Settling;
 use serde_json::{Value, json};
 
-use super::Core;
+use super::{Control, Core};
 use crate::admin::differences;
 use crate::console::{Happening, Kind};
 use crate::error::Error;
@@ -38,7 +38,7 @@ impl PoolSettingsByModel {
 impl Core {
     /// The requested dispatch settings.
     pub(crate) fn settings(&self) -> PoolSettingsByModel {
-        self.settings.lock().clone()
+        self.control.lock().settings.clone()
     }
 
     /// Number of changes.
@@ -53,21 +53,22 @@ impl Core {
         of: Option<&str>,
         change: impl FnOnce(&mut PoolSettingsByModel) -> Result<(), Error>,
     ) -> Result<PoolSettingsByModel, Error> {
-        let changed = {
-            let mut settings = self.settings.lock();
-            let mut next = settings.clone();
-            change(&mut next)?;
-            next.check(&self.library)?;
-            self.check_plans(&self.catalog.all(), &next, of)?;
-            *settings = next.clone();
-            self.revision.fetch_add(1, Ordering::Relaxed);
-            next
-        };
-        // Listed now: a model that arrives later uses the new settings, and one that arrived before gets them here.
-        self.catalog.all().iter().for_each(|pool| self.apply_settings(pool));
-        self.roster.settle(&self.driver, &self.catalog);
-        self.examine();
-        Ok(changed)
+        let control = &mut *self.control.lock();
+        let mut next = control.settings.clone();
+        change(&mut next)?;
+        next.check(&self.library)?;
+        self.check_plans(&self.catalog.all(), &next, of)?;
+        control.settings = next.clone();
+        self.revision.fetch_add(1, Ordering::Relaxed);
+        self.apply_all(control);
+        Ok(next)
+    }
+
+    /// Derives everything from the settings and the bundles again.
+    fn apply_all(self: &Arc<Self>, control: &mut Control) {
+        self.catalog.all().iter().for_each(|pool| self.apply_settings(control, pool));
+        control.roster.settle(&self.driver, &self.catalog, None);
+        self.examine(control);
     }
 
     /// Rejects settings that none of the served models concerned could follow.
@@ -256,9 +257,7 @@ impl Core {
     fn reload(self: &Arc<Self>) {
         if self.library.read() {
             tracing::info!("bundles changed");
-            self.catalog.all().iter().for_each(|pool| self.apply_settings(pool));
-            self.roster.settle(&self.driver, &self.catalog);
-            self.examine();
+            self.apply_all(&mut self.control.lock());
         }
     }
 }
@@ -283,18 +282,6 @@ mod tests {
 
     const HEDGE: PolicyKind = PolicyKind::Hedge;
     const NONE: PolicyKind = PolicyKind::None;
-
-    #[test]
-    fn reload_keeps_live_changes_of_other_settings() {
-        let (before, now) = (of(with(HEDGE, 10), &[]), of(with(HEDGE, 20), &[]));
-        let live = of(with(NONE, 10), &[("m", with(NONE, 7))]);
-        assert_eq!(merged(&before, &now, &live).unwrap(), of(with(NONE, 20), &[("m", with(NONE, 7))]));
-        let report = report(&before, &now, &live);
-        assert_eq!(
-            (&*report.applied, &*report.overridden),
-            (&["frontend.dispatch.queue_limit".to_owned()][..], &[][..])
-        );
-    }
 
     #[test]
     fn reload_names_live_changes_that_the_file_replaces() {

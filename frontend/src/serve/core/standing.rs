@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use parm_protocol::{ModelRef, TensorMetadata};
 use parm_settings::{Fraction, InForce, PolicyKind, PoolSettings};
 
-use super::Core;
+use super::{Control, Core};
 use crate::console::{Happening, Kind};
 use crate::serve::coding::{self, Bundle, Codes, Plan, StandIn, StandInStanding, Standing};
 use crate::serve::pool::{Description, Files, Pool};
@@ -93,29 +93,19 @@ impl Core {
     }
 
     /// Largest share of a route's requests that is sent twice, unless the operator has settings for the route.
-    fn copies_of_route(&self, pool: &Pool) -> Option<Fraction> {
-        let own = pool.is_route && !self.settings.lock().models.contains_key(&pool.model.name);
+    fn copies_of_route(&self, control: &Control, pool: &Pool) -> Option<Fraction> {
+        let own = pool.is_route && !control.settings.models.contains_key(&pool.model.name);
         own.then(|| self.routes.copies(&pool.model.name))?
     }
 
     /// Puts a pool's settings into effect. If they need a code that is not available, late queries are hedged instead,
     /// and the log has the reason. The default settings also apply to parity models, which have no parities of their
     /// own.
-    ///
-    /// Calls are serialised: otherwise a thread with older settings could overtake another and leave them in effect.
-    /// Each change of settings calls this afterwards, so the last call applies the last change.
-    pub(super) fn apply_settings(&self, pool: &Arc<Pool>) {
-        let _alone = self.applying.lock();
-        if !self.catalog.versions(&pool.model.name).iter().any(|known| known.id == pool.id) {
-            // It was listed and has been removed meanwhile.
-            return;
-        }
-        let mut wished = self.settings.lock().of(&pool.model.name).clone();
-        if let Some(copies) = self.copies_of_route(pool) {
+    pub(super) fn apply_settings(&self, control: &Control, pool: &Arc<Pool>) {
+        let mut wished = control.settings.of(&pool.model.name).clone();
+        if let Some(copies) = self.copies_of_route(control, pool) {
             wished.hedge.budget.ratio = copies;
         }
-        #[cfg(test)]
-        self.before_force();
         pool.members.apply();
         let mut not_coded = None;
         let is_stand_in = wished.stand_in.model.as_ref() == Some(&pool.model.name);
@@ -147,13 +137,6 @@ impl Core {
         self.metrics.models.policy_changed(&pool.metrics, in_force.policy);
         let in_force = InForce { stand_in_rows: self.stand_in_rows(pool), ..in_force };
         self.driver.with(|state| state.configure(&self.driver, pool, (wished, in_force)));
-    }
-
-    /// Stops here if a test wants another thread to go first.
-    #[cfg(test)]
-    fn before_force(&self) {
-        let hook = self.before_force.lock().clone();
-        hook.into_iter().for_each(|hook| hook());
     }
 
     fn tell_codes(&self, pool: &Pool, before: usize, now: usize) {
@@ -229,14 +212,14 @@ impl Core {
     }
 
     /// Checks a new model against the models that it stands in for.
-    pub(super) fn stand_in_came(&self, newcomer: &Pool) {
+    pub(super) fn stand_in_came(&self, control: &Control, newcomer: &Pool) {
         for pool in self.catalog.all() {
-            let named = self.settings.lock().of(&pool.model.name).stand_in.model.clone();
+            let named = &control.settings.of(&pool.model.name).stand_in.model;
             let stands_in = |codes: &Codes| {
                 codes.stand_in.as_ref().is_some_and(|known| known.model.name == newcomer.model.name)
             };
-            if named.is_some_and(|name| name == newcomer.model.name) || stands_in(&pool.codes()) {
-                self.apply_settings(&pool);
+            if named.as_ref() == Some(&newcomer.model.name) || stands_in(&pool.codes()) {
+                self.apply_settings(control, &pool);
             }
         }
     }
@@ -289,14 +272,19 @@ fn runs_own_parities(settings: &PoolSettings, bundle: Option<&Bundle>) -> bool {
 }
 
 impl Core {
+    /// Whether a pool was not removed.
+    fn knows(&self, pool: &Pool) -> bool {
+        self.catalog.all().iter().any(|known| known.id == pool.id)
+    }
+
     /// Starts the linearity tests that the settings require.
-    pub(super) fn examine(self: &Arc<Self>) {
+    pub(super) fn examine(self: &Arc<Self>, control: &Control) {
         for pool in self.catalog.all() {
-            let settings = self.settings.lock().of(&pool.model.name).clone();
+            let settings = control.settings.of(&pool.model.name);
             let bundle = self.library.bundle(&pool.model.name, &pool.version);
             // Parity models have no parities of their own, and upstream servers take no tensors.
             let is_own = bundle.is_none() && self.library.part_of(&pool.model.name).is_none();
-            let is_wanted = is_own && !pool.is_route && runs_own_parities(&settings, None);
+            let is_wanted = is_own && !pool.is_route && runs_own_parities(settings, None);
             let files = pool.members.statements().files;
             if is_wanted && pool.is_served() && files.len() <= 1 && pool.linearity.claim(&files) {
                 tokio::spawn(settle(Arc::downgrade(self), pool, files));
@@ -309,21 +297,23 @@ impl Core {
 async fn settle(core: Weak<Core>, pool: Arc<Pool>, files: Files) {
     loop {
         let Some(strong) = core.upgrade() else { return };
-        let is_known = strong.catalog.all().iter().any(|known| known.id == pool.id);
-        if !is_known || !pool.linearity.is_wanted(&files) {
+        if !strong.knows(&pool) || !pool.linearity.is_wanted(&files) {
             return;
         }
         let limits = &strong.config.instances;
         let (patience, pause) = (limits.health_timeout, limits.models_interval);
-        let instance = strong.roster.one_of(&pool);
+        let instance = strong.control.lock().roster.one_of(&pool);
         drop(strong);
         if let Some(instance) = instance {
             match coding::examine(&pool, &*instance.client, patience).await {
                 Ok(verdict) => {
                     pool.linearity.settle(&files, verdict);
                     let Some(core) = core.upgrade() else { return };
-                    core.apply_settings(&pool);
-                    core.roster.settle(&core.driver, &core.catalog);
+                    let control = &mut *core.control.lock();
+                    if core.knows(&pool) {
+                        core.apply_settings(control, &pool);
+                        control.roster.settle(&core.driver, &core.catalog, None);
+                    }
                     return;
                 }
                 Err(error) => {

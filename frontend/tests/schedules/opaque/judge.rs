@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::client::{End, LATE};
 use super::plan::{Mood, Route};
 use super::record::{Record, pieces};
+use crate::invariants::in_service;
 
 /// Time after which a server that is well must be in use again.
 const SETTLED: Duration = Duration::from_secs(10);
@@ -161,7 +162,7 @@ pub(super) fn are_in_service(record: &mut Record, listed: &[(String, Value)]) {
     for server in 0..record.servers.len() {
         let entry = listed.iter().find(|(address, _)| address.ends_with(&format!("/upstream{server}")));
         let known = &mut record.servers[server];
-        if !steady.contains(&server) || entry.is_some_and(|(_, entry)| is_in_service(entry)) {
+        if !steady.contains(&server) || entry.is_some_and(|(_, entry)| in_service(entry)) {
             known.out_since = None;
             continue;
         }
@@ -174,10 +175,4 @@ pub(super) fn are_in_service(record: &mut Record, listed: &[(String, Value)]) {
             });
         }
     }
-}
-
-fn is_in_service(entry: &Value) -> bool {
-    let takes = |model: &Value| model["in_service"] == true;
-    let all = entry["models"].as_array().is_some_and(|models| !models.is_empty() && models.iter().all(takes));
-    entry["state"] == "ready" && entry["in_service"] == true && all
 }
