@@ -134,8 +134,7 @@ fn copy_tail(draft: &mut Draft, head: &Head, slots: usize) -> Result<(), Defect>
     for layer in &head.layers {
         let wide = draft.fresh(&format!("{}.wide", layer.value));
         draft.nodes[layer.at].output[0] = wide.clone();
-        let cut = slot::Cut { value: &wide, axis: layer.layer.axis, slots, part: Some(layer.features) };
-        let (node, parts) = slot::split(draft, cut)?;
+        let (node, parts) = slot::split(draft, (&wide, layer.layer.axis), (slots, Some(layer.features)))?;
         back.push(node);
         names.iter_mut().zip(parts).for_each(|(names, part)| drop(names.insert(layer.value.clone(), part)));
     }

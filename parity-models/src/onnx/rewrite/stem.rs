@@ -30,8 +30,6 @@ struct Stem {
     prologue: Vec<usize>,
     /// The first layers, with their positions.
     layers: Vec<(usize, Layer)>,
-    /// Positions of the nodes that do not depend on the input.
-    constant: Vec<usize>,
     /// Whether the graph computes sizes, which must be those of one slot.
     computes_sizes: bool,
 }
@@ -134,7 +132,7 @@ impl Stem {
     fn visit(&mut self, draft: &Draft, at: usize) -> Result<(), Defect> {
         let (made, layer) = self.classify(draft, at)?;
         match made {
-            None => self.constant.push(at),
+            None => {}
             Some(Knows::Trunk) => self.layers.extend(layer.map(|layer| (at, layer))),
             Some(Knows::Rows) => self.prologue.push(at),
             Some(Knows::Sizes) => {
@@ -214,10 +212,10 @@ fn widen_flattening(draft: &mut Draft, stem: &Stem, rows: &Rows, slots: usize) -
 
 /// Splits the input into slots, runs the operators before the first layers once for each, and concatenates the results.
 fn copy_prologue(draft: &mut Draft, stem: &Stem, rows: &Rows, slots: usize) -> Result<(), Defect> {
-    let mut front: Vec<NodeProto> = stem.constant.iter().map(|&at| draft.nodes[at].clone()).collect();
+    let mut front: Vec<NodeProto> = Vec::new();
     let mut names: Vec<Names> = vec![Names::new(); slots];
     for (input, size) in &rows.inputs {
-        let (node, parts) = slot::split(draft, slot::Cut { value: input, axis: 1, slots, part: *size })?;
+        let (node, parts) = slot::split(draft, (input, 1), (slots, *size))?;
         front.push(node);
         names.iter_mut().zip(parts).for_each(|(names, part)| drop(names.insert(input.clone(), part)));
     }
@@ -240,14 +238,13 @@ fn copy_prologue(draft: &mut Draft, stem: &Stem, rows: &Rows, slots: usize) -> R
         }
     }
     join(draft, stem, &names, &mut front);
-    let trunk =
-        (0..draft.nodes.len()).filter(|at| !stem.prologue.contains(at) && !stem.constant.contains(at));
-    for at in trunk {
+    for at in (0..draft.nodes.len()).filter(|at| !stem.prologue.contains(at)) {
         let mut node = draft.nodes[at].clone();
-        slot::rename(&mut node, &names[0]).map_err(|_| Defect::ControlFlow { node: draft.label(at) })?;
+        slot::rename(&mut node, &names[0]).ok_or_else(|| Defect::ControlFlow { node: draft.label(at) })?;
         front.push(node);
     }
     draft.nodes = front;
+    draft.sort();
     Ok(())
 }
 
