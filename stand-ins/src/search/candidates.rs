@@ -205,7 +205,7 @@ impl<'a> Bench<'a> {
             let draft = rewrite(self.workshop, &self.deployed, &self.rows, postpones)?;
             let quick = quicken(self.workshop, &draft, &self.rows)?;
             if quick.nodes == self.deployed.nodes {
-                break;
+                return Ok(self.deployed.clone());
             }
             let how = format!("{} nodes of {}", quick.nodes.len(), self.deployed.nodes.len());
             let exact = all.unless_refused("exact", self.load("exact", how, &quick))?;

@@ -71,7 +71,11 @@ impl Head {
         let head = Self { tail: followers(draft, &places).into_iter().collect(), layers };
         let made = head.values(draft);
         match draft.graph().output.iter().find(|output| !made.contains(&output.name)) {
-            Some(output) => Err(Defect::NoLastLayer { output: output.name.clone() }),
+            Some(output) => Err(Defect::Unusable(format!(
+                "output '{}' does not come from a Conv, Gemm or MatMul with constant weights: slots need a last layer to widen: \
+                 use another code",
+                output.name
+            ))),
             None => Ok(head),
         }
     }

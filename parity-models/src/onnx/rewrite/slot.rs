@@ -23,7 +23,7 @@ impl Draft {
         let mut copies = Vec::with_capacity(places.len());
         for &at in places {
             let mut node = self.nodes[at].clone();
-            rename(&mut node, names).ok_or_else(|| Defect::ControlFlow { node: self.label(at) })?;
+            rename(&mut node, names).ok_or_else(|| Defect::control_flow(&self.label(at)))?;
             for input in node.input.iter_mut().filter(|_| has_own_weights) {
                 let weight = self.constants.get(input.as_str());
                 if let Some(weight) = weight.filter(|weight| weight.datatype().is_float() && weight.len() > 1)

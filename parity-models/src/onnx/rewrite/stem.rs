@@ -89,7 +89,11 @@ impl Rows {
         for value in &values {
             match value.shape.as_deref() {
                 Some([_, second, ..]) => inputs.push((value.name.clone(), second.fixed())),
-                _ => return Err(Defect::InputRank { input: value.to_string() }),
+                _ => {
+                    return Err(Defect::Unusable(format!(
+                        "input '{value}' has no second dimension for slots: use a code that needs one slot"
+                    )));
+                }
             }
         }
         let only = match values.as_slice() {
@@ -115,15 +119,13 @@ impl Stem {
         }
         for output in &draft.graph().output {
             if matches!(stem.knows.get(&output.name), Some(Knows::Rows | Knows::Sizes)) {
-                return Err(Defect::NoFirstLayer { output: output.name.clone() });
+                return Err(Defect::no_first_layer(&output.name));
             }
         }
         match stem.layers.is_empty() {
             true => {
                 let output = draft.graph().output.first();
-                Err(Defect::NoFirstLayer {
-                    output: output.map(|output| output.name.clone()).unwrap_or_default(),
-                })
+                Err(Defect::no_first_layer(output.map_or("", |output| &output.name)))
             }
             false => Ok(stem),
         }
@@ -155,11 +157,17 @@ impl Stem {
             let reads_data_only = that_know(Knows::Rows).all(|row| row == node.input[0]);
             let layer = Layer::of(draft, node).filter(|layer| layer.groups == 1 && reads_data_only);
             return match layer {
-                _ if is_any(Knows::Trunk) => {
-                    Err(Defect::Joined { node: draft.label(at), value: value.into() })
-                }
+                _ if is_any(Knows::Trunk) => Err(Defect::Unusable(format!(
+                    "{} reads '{value}', a form of the input, together with the output of a first layer, which cannot be \
+                     widened for slots: use another code",
+                    draft.label(at)
+                ))),
                 Some(layer) => Ok((Some(Knows::Trunk), Some(layer))),
-                None if Kind::of(node) == Kind::Quantised => Err(Defect::Quantised { node: draft.label(at) }),
+                None if Kind::of(node) == Kind::Quantised => {
+                    let node = draft.label(at);
+                    let said = format!("{node} is quantised: derive the parity graph from the float model");
+                    Err(Defect::Unusable(said))
+                }
                 None if node.is(&["Shape", "Size"]) => Ok((Some(Knows::Sizes), None)),
                 None => Ok((Some(Knows::Rows), None)),
             };
@@ -240,7 +248,7 @@ fn copy_prologue(draft: &mut Draft, stem: &Stem, rows: &Rows, slots: usize) -> R
     join(draft, stem, &names, &mut front);
     for at in (0..draft.nodes.len()).filter(|at| !stem.prologue.contains(at)) {
         let mut node = draft.nodes[at].clone();
-        slot::rename(&mut node, &names[0]).ok_or_else(|| Defect::ControlFlow { node: draft.label(at) })?;
+        slot::rename(&mut node, &names[0]).ok_or_else(|| Defect::control_flow(&draft.label(at)))?;
         front.push(node);
     }
     draft.nodes = front;
