@@ -311,16 +311,16 @@ mod tests {
 
     #[test]
     fn repeats_finds_alike_blocks_and_their_stream() {
-        let (model, stage) = (stack(6), Stage::new());
-        let draft = Draft::new(&model).unwrap();
-        let survey = Survey::of(&stage.workshop, &draft, &rows(&stage, &model, 1, 4)).unwrap();
-        let found = repeats(&draft, &Links::of(&draft), &survey).unwrap();
+        let stage = Stage::new();
+        let found = |blocks: usize| {
+            let model = stack(blocks);
+            let draft = Draft::new(&model).unwrap();
+            let survey = Survey::of(&stage.workshop, &draft, &rows(&stage, &model, 1, 4)).unwrap();
+            repeats(&draft, &Links::of(&draft), &survey)
+        };
         let values: Vec<String> = (0..=6).map(|at| format!("stream.{at}")).collect();
-        assert_eq!(found, Repeats { values, nodes: 4 });
-        let single = stack(1);
-        let draft = Draft::new(&single).unwrap();
-        let survey = Survey::of(&stage.workshop, &draft, &rows(&stage, &single, 1, 4)).unwrap();
-        assert_eq!(repeats(&draft, &Links::of(&draft), &survey), None, "one block repeats nothing");
+        assert_eq!(found(6), Some(Repeats { values, nodes: 4 }));
+        assert_eq!(found(1), None, "one block repeats nothing");
     }
 
     #[test]
