@@ -16,6 +16,7 @@
 
 use std::collections::BTreeMap;
 
+use bit_set::BitSet;
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{Attribute, Tensor};
 
@@ -76,8 +77,8 @@ fn alike(draft: &Draft, looks: &[Look]) -> BTreeMap<Vec<Vec<usize>>, Vec<usize>>
 
 /// The ancestors and the descendants of each node, including itself.
 struct Reach {
-    before: Vec<Set>,
-    behind: Vec<Set>,
+    before: Vec<BitSet>,
+    behind: Vec<BitSet>,
 }
 
 impl Reach {
@@ -85,7 +86,7 @@ impl Reach {
     fn of(draft: &Draft, links: &Links) -> Self {
         let count = draft.nodes.len();
         let own = |at: usize| {
-            let mut set = Set::of(count);
+            let mut set = BitSet::with_capacity(count);
             set.insert(at);
             set
         };
@@ -94,7 +95,7 @@ impl Reach {
             for maker in draft.nodes[at].input.iter().filter_map(|name| links.maker(name)) {
                 let (made, later) = reach.before.split_at_mut(at);
                 if let (Some(made), Some(own)) = (made.get(maker), later.first_mut()) {
-                    own.extend(made);
+                    own.union_with(made);
                 }
             }
         }
@@ -104,7 +105,7 @@ impl Reach {
                 let (earlier, later) = reach.behind.split_at_mut(at + 1);
                 if let (Some(own), Some(read)) = (earlier.last_mut(), later.get(reader.wrapping_sub(at + 1)))
                 {
-                    own.extend(read);
+                    own.union_with(read);
                 }
             }
         }
@@ -113,9 +114,7 @@ impl Reach {
 
     /// The longest prefix of these values with the same block between each and the next.
     fn chain(&self, draft: &Draft, links: &Links, places: &[usize]) -> Option<Repeats> {
-        let block = |from: usize, to: usize| -> Vec<usize> {
-            self.before[to].between(&self.behind[places[0]], &self.before[from]).collect()
-        };
+        let block = |from: usize, to: usize| -> Vec<usize> { self.between((places[0], to), from).collect() };
         let operators = |nodes: &[usize]| {
             let mut operators: Vec<&str> = nodes.iter().map(|&at| draft.nodes[at].op_type.as_str()).collect();
             operators.sort_unstable();
@@ -129,7 +128,7 @@ impl Reach {
         let mut ends = vec![places[0]];
         for pair in places.windows(2) {
             let nodes = block(pair[0], pair[1]);
-            let is_same = self.before[pair[1]].has(pair[0]) && operators(&nodes) == wanted;
+            let is_same = self.before[pair[1]].contains(pair[0]) && operators(&nodes) == wanted;
             if !is_same || self.leads_past(draft, links, (places[0], pair[1])) {
                 break;
             }
@@ -140,45 +139,20 @@ impl Reach {
         (values.len() > 2).then_some(Repeats { values, nodes: first.len() })
     }
 
+    /// The nodes on the way from one to another that another one does not depend on.
+    fn between(&self, (start, end): (usize, usize), without: usize) -> impl Iterator<Item = usize> {
+        let way = self.before[end].intersection(&self.behind[start]);
+        way.filter(move |&at| !self.before[without].contains(at))
+    }
+
     /// Whether a path other than the value at position `end` leads from the blocks since `start` to later nodes.
     fn leads_past(&self, draft: &Draft, links: &Links, (start, end): (usize, usize)) -> bool {
-        let inside = self.before[end].between(&self.behind[start], &self.before[start]);
-        let mut others = inside.filter(|&at| at != end);
+        let mut others = self.between((start, end), start).filter(|&at| at != end);
         others.any(|at| {
             draft.nodes[at].output.iter().any(|made| {
-                links.is_kept(made) || links.readers(made).iter().any(|&reader| !self.before[end].has(reader))
+                links.is_kept(made)
+                    || links.readers(made).iter().any(|&reader| !self.before[end].contains(reader))
             })
-        })
-    }
-}
-
-/// A set of small numbers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Set(Vec<u64>);
-
-impl Set {
-    /// An empty set for numbers below `size`.
-    fn of(size: usize) -> Self {
-        Self(vec![0; size.div_ceil(64)])
-    }
-
-    fn insert(&mut self, at: usize) {
-        self.0[at / 64] |= 1 << (at % 64);
-    }
-
-    fn has(&self, at: usize) -> bool {
-        self.0[at / 64] >> (at % 64) & 1 == 1
-    }
-
-    fn extend(&mut self, other: &Self) {
-        self.0.iter_mut().zip(&other.0).for_each(|(own, other)| *own |= other);
-    }
-
-    /// The numbers in this set and in one other set, but not in a third.
-    fn between<'a>(&'a self, within: &'a Self, without: &'a Self) -> impl Iterator<Item = usize> + 'a {
-        let words = self.0.iter().zip(&within.0).zip(&without.0).map(|((a, b), c)| a & b & !c);
-        words.enumerate().flat_map(|(at, word)| {
-            (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at * 64 + bit)
         })
     }
 }
@@ -337,16 +311,16 @@ mod tests {
 
     #[test]
     fn repeats_finds_alike_blocks_and_their_stream() {
-        let (model, stage) = (stack(6), Stage::new());
-        let draft = Draft::new(&model).unwrap();
-        let survey = Survey::of(&stage.workshop, &draft, &rows(&stage, &model, 1, 4)).unwrap();
-        let found = repeats(&draft, &Links::of(&draft), &survey).unwrap();
+        let stage = Stage::new();
+        let found = |blocks: usize| {
+            let model = stack(blocks);
+            let draft = Draft::new(&model).unwrap();
+            let survey = Survey::of(&stage.workshop, &draft, &rows(&stage, &model, 1, 4)).unwrap();
+            repeats(&draft, &Links::of(&draft), &survey)
+        };
         let values: Vec<String> = (0..=6).map(|at| format!("stream.{at}")).collect();
-        assert_eq!(found, Repeats { values, nodes: 4 });
-        let single = stack(1);
-        let draft = Draft::new(&single).unwrap();
-        let survey = Survey::of(&stage.workshop, &draft, &rows(&stage, &single, 1, 4)).unwrap();
-        assert_eq!(repeats(&draft, &Links::of(&draft), &survey), None, "one block repeats nothing");
+        assert_eq!(found(6), Some(Repeats { values, nodes: 4 }));
+        assert_eq!(found(1), None, "one block repeats nothing");
     }
 
     #[test]

@@ -91,13 +91,6 @@ impl Manifest {
         self.stand_ins.iter().min_by(|a, b| order(&key(a), &key(b)))
     }
 
-    /// The parity for `k` with the best measured accuracy.
-    pub fn best(&self, k: usize) -> Option<&Parity> {
-        let degraded = |parity: &&Parity| parity.accuracy.as_ref().map_or(0.0, |accuracy| accuracy.degraded);
-        let candidates = self.parities.iter().filter(|parity| parity.code.k == k);
-        candidates.max_by(|a, b| degraded(a).total_cmp(&degraded(b)))
-    }
-
     /// Checks the deployed model's numbers, without opening any file. Each problem is a sentence with the remedy.
     pub fn check(&self) -> Vec<String> {
         let mut problems = Vec::new();

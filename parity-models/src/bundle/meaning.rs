@@ -57,17 +57,13 @@ impl Meaning {
                 a.chunks(columns).zip(b.chunks(columns)).all(|(a, b)| best(a) == best(b))
             }
             Self::Logits | Self::Probabilities | Self::Values => distance(a, b) <= tolerance,
-            Self::Embedding => Self::same_directions(a, b, columns),
+            Self::Embedding => {
+                let mut pairs = a.chunks(columns.max(1)).zip(b.chunks(columns.max(1)));
+                pairs.all(|(a, b)| cosine(a, b) >= SAME_DIRECTION)
+            }
             Self::Decision(least) => a.iter().zip(b).all(|(a, b)| (*a >= least) == (*b >= least)),
             Self::Label => a == b,
         }
-    }
-
-    /// Whether two embeddings, or two lists of embeddings of `size` values, agree. Values that are not numbers never
-    /// agree.
-    pub fn same_directions(a: &[f32], b: &[f32], size: usize) -> bool {
-        let mut pairs = a.chunks(size.max(1)).zip(b.chunks(size.max(1)));
-        a.len() == b.len() && pairs.all(|(a, b)| cosine(a, b) >= SAME_DIRECTION)
     }
 }
 
@@ -156,14 +152,10 @@ mod tests {
 
     #[test]
     fn embeddings_agree_if_their_directions_do() {
-        assert!(Meaning::same_directions(&[1.0, 2.0], &[10.0, 21.0], 2));
-        assert!(!Meaning::same_directions(&[1.0, 2.0], &[2.0, 1.0], 2));
-        assert!(
-            !Meaning::same_directions(&[1.0, 2.0, 1.0, 0.0], &[1.0, 2.0, 0.0, 1.0], 2),
-            "every embedding must agree"
-        );
-        assert!(!Meaning::same_directions(&[1.0, 2.0], &[1.0], 2));
-        assert!(!Meaning::same_directions(&[f32::NAN, 2.0], &[1.0, 2.0], 2));
+        let agree = |a: &[f32], b: &[f32]| Meaning::Embedding.agree(a, b, 2, TOLERANCE);
+        assert!(agree(&[1.0, 2.0], &[10.0, 21.0]) && !agree(&[1.0, 2.0], &[2.0, 1.0]));
+        assert!(!agree(&[1.0, 2.0, 1.0, 0.0], &[1.0, 2.0, 0.0, 1.0]), "every embedding must agree");
+        assert!(!agree(&[1.0, 2.0], &[1.0]) && !agree(&[f32::NAN, 2.0], &[1.0, 2.0]));
         assert_eq!((cosine(&[0.0], &[0.0]), cosine(&[0.0], &[3.0])), (1.0, 0.0));
         assert_eq!((cosine(&[1e-23, 0.0], &[0.0, 1e-23]), cosine(&[3e19], &[3e19])), (0.0, 1.0));
     }

@@ -155,8 +155,8 @@ pub struct Pool {
 impl Builder {
     /// Adds a fully connected layer.
     pub fn dense(&mut self, name: &str, input: &str, layer: Dense) -> Result<String, Defect> {
-        let weight = self.weight(name, &[layer.outputs, layer.inputs], layer.inputs)?;
-        let bias = self.bias(name, layer.outputs, layer.inputs)?;
+        let weight = self.uniform(&format!("{name}.weight"), &[layer.outputs, layer.inputs], layer.inputs)?;
+        let bias = self.uniform(&format!("{name}.bias"), &[layer.outputs], layer.inputs)?;
         Ok(self.node_with("Gemm", name, &[input, &weight, &bias], [("transB", 1.into())]))
     }
 
@@ -164,17 +164,19 @@ impl Builder {
     pub fn conv(&mut self, name: &str, input: &str, layer: Conv) -> Result<String, Defect> {
         let Conv { kernel, stride, padding, groups, .. } = layer;
         let fan_in = layer.inputs / groups * kernel * kernel;
-        let weight = self.weight(name, &[layer.outputs, layer.inputs / groups, kernel, kernel], fan_in)?;
-        let bias = if layer.bias { self.bias(name, layer.outputs, fan_in)? } else { String::new() };
-        let inputs = [input, &weight, &bias];
-        let inputs = if layer.bias { &inputs[..] } else { &inputs[..2] };
+        let dims = [layer.outputs, layer.inputs / groups, kernel, kernel];
+        let mut inputs = vec![input.to_owned(), self.uniform(&format!("{name}.weight"), &dims, fan_in)?];
+        if layer.bias {
+            inputs.push(self.uniform(&format!("{name}.bias"), &dims[..1], fan_in)?);
+        }
+        let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
         let attributes = [
             ("kernel_shape", vec![kernel as i64; 2].into()),
             ("strides", vec![stride as i64; 2].into()),
             ("pads", vec![padding as i64; 4].into()),
             ("group", (groups as i64).into()),
         ];
-        Ok(self.node_with("Conv", name, inputs, attributes))
+        Ok(self.node_with("Conv", name, &inputs, attributes))
     }
 
     /// Adds a batch normalisation over axis 1.
@@ -196,14 +198,6 @@ impl Builder {
             ("pads", vec![pool.padding as i64; 4].into()),
         ];
         self.node_with("MaxPool", name, &[input], attributes)
-    }
-
-    fn weight(&mut self, layer: &str, dims: &[usize], fan_in: usize) -> Result<String, Defect> {
-        self.uniform(&format!("{layer}.weight"), dims, fan_in)
-    }
-
-    fn bias(&mut self, layer: &str, outputs: usize, fan_in: usize) -> Result<String, Defect> {
-        self.uniform(&format!("{layer}.bias"), &[outputs], fan_in)
     }
 
     fn uniform(&mut self, name: &str, dims: &[usize], fan_in: usize) -> Result<String, Defect> {

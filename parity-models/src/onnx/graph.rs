@@ -123,47 +123,52 @@ impl Node {
 
     /// An integer attribute, if set.
     pub fn int(&self, name: &str) -> Result<Option<i64>, Defect> {
-        match self.attributes.get(name) {
-            None => Ok(None),
-            Some(Attribute::Int(value)) => Ok(Some(*value)),
-            Some(other) => Err(self.kind(name, "an integer", other)),
-        }
+        self.read(name, "an integer", |found| match found {
+            Attribute::Int(value) => Some(*value),
+            _ => None,
+        })
     }
 
     /// A float attribute, if set.
     pub fn float(&self, name: &str) -> Result<Option<f32>, Defect> {
-        match self.attributes.get(name) {
-            None => Ok(None),
-            Some(Attribute::Float(value)) => Ok(Some(*value)),
-            Some(other) => Err(self.kind(name, "a float", other)),
-        }
+        self.read(name, "a float", |found| match found {
+            Attribute::Float(value) => Some(*value),
+            _ => None,
+        })
     }
 
     /// A string attribute, if set.
     pub fn string(&self, name: &str) -> Result<Option<&str>, Defect> {
-        match self.attributes.get(name) {
-            None => Ok(None),
-            Some(Attribute::String(value)) => Ok(Some(value)),
-            Some(other) => Err(self.kind(name, "a string", other)),
-        }
+        self.read(name, "a string", |found| match found {
+            Attribute::String(value) => Some(value.as_str()),
+            _ => None,
+        })
     }
 
     /// A list of integers, if set.
     pub fn ints(&self, name: &str) -> Result<Option<&[i64]>, Defect> {
-        match self.attributes.get(name) {
-            None => Ok(None),
-            Some(Attribute::Ints(values)) => Ok(Some(values)),
-            Some(other) => Err(self.kind(name, "a list of integers", other)),
-        }
+        self.read(name, "a list of integers", |found| match found {
+            Attribute::Ints(values) => Some(values.as_slice()),
+            _ => None,
+        })
     }
 
     /// A tensor attribute, if set.
     pub fn tensor(&self, name: &str) -> Result<Option<&Tensor>, Defect> {
-        match self.attributes.get(name) {
-            None => Ok(None),
-            Some(Attribute::Tensor(tensor)) => Ok(Some(tensor)),
-            Some(other) => Err(self.kind(name, "a tensor", other)),
-        }
+        self.read(name, "a tensor", |found| match found {
+            Attribute::Tensor(tensor) => Some(tensor),
+            _ => None,
+        })
+    }
+
+    fn read<'a, T>(
+        &'a self,
+        name: &str,
+        expected: &str,
+        read: impl Fn(&'a Attribute) -> Option<T>,
+    ) -> Result<Option<T>, Defect> {
+        let Some(found) = self.attributes.get(name) else { return Ok(None) };
+        read(found).map(Some).ok_or_else(|| self.kind(name, expected, found))
     }
 
     /// The value of a `Constant` node, from any of its attributes. `None` for other nodes.
@@ -183,12 +188,12 @@ impl Node {
             };
             return Ok(Some(tensor));
         }
-        Err(Defect::AttributeMissing { node: self.to_string(), attribute: "value".into() })
+        Err(Defect::Unusable(format!("{self}: missing attribute 'value': export the model again")))
     }
 
-    fn kind(&self, attribute: &str, expected: &'static str, actual: &Attribute) -> Defect {
-        let (node, attribute) = (self.to_string(), attribute.to_owned());
-        Defect::AttributeKind { node, attribute, expected, actual: actual.kind() }
+    fn kind(&self, attribute: &str, expected: &str, actual: &Attribute) -> Defect {
+        let actual = actual.kind();
+        Defect::Unusable(format!("{self}: attribute '{attribute}' is {actual}, expected {expected}"))
     }
 }
 

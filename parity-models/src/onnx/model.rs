@@ -80,7 +80,9 @@ impl Model {
             }
         }
         if let Some(missing) = left.into_keys().next() {
-            return Err(Defect::UnknownWeight { tensor: missing.into() });
+            return Err(Defect::Unusable(format!(
+                "unknown weight '{missing}': no initialiser or constant has that name: see `parm models inspect`"
+            )));
         }
         encode(&proto, "model with new weights")
     }
@@ -117,13 +119,14 @@ fn fits(old: &TensorProto, new: &Tensor) -> Result<(), Defect> {
     if same_dims && old.data_type == new.datatype() as i32 {
         return Ok(());
     }
-    Err(Defect::WeightMismatch {
-        tensor: new.name().into(),
-        expected: old.dims.clone(),
-        expected_type: DataType::try_from(old.data_type).unwrap_or_default(),
-        actual: new.dims().to_vec(),
-        actual_type: new.datatype(),
-    })
+    let wanted = DataType::try_from(old.data_type).unwrap_or_default();
+    Err(Defect::Unusable(format!(
+        "weight '{}' is {wanted} {:?} in the file, but {} {:?} is given: give weights of the same type and dimensions",
+        new.name(),
+        old.dims,
+        new.datatype(),
+        new.dims()
+    )))
 }
 
 /// Reads and caches the external files of one model.
@@ -150,8 +153,10 @@ impl External {
         let length = number(tensor, "length")?.unwrap_or(size.saturating_sub(offset));
         let end = offset.saturating_add(length);
         if offset > size || end > size {
-            let (tensor, location) = (tensor.name.clone(), location.to_owned());
-            return Err(Defect::ExternalRange { tensor, location, offset, end, size });
+            return Err(Defect::Unusable(format!(
+                "tensor '{}' needs bytes {offset}..{end} of external file '{location}', which has {size}",
+                tensor.name
+            )));
         }
         Ok(file.slice(offset as usize..end as usize))
     }
@@ -160,16 +165,17 @@ impl External {
         if let Some(bytes) = self.files.borrow().get(location) {
             return Ok(bytes.clone());
         }
-        let (tensor, named) = (tensor.to_owned(), location.to_owned());
+        let refused =
+            |why: &str| Defect::of_tensor(tensor, &format!("is in external file '{location}', {why}"));
         let Some(folder) = &self.folder else {
-            return Err(Defect::ExternalWithoutFolder { tensor, location: named });
+            return Err(refused("but the model was not read from a folder"));
         };
         if !is_inside(location) {
-            return Err(Defect::ExternalOutside { tensor, location: named });
+            return Err(refused("outside the model's folder: move it there"));
         }
         let held: u64 = self.files.borrow().values().map(|file| file.len() as u64).sum();
         let bytes = read(&folder.join(location), self.limit.saturating_sub(held))?;
-        self.files.borrow_mut().insert(named, bytes.clone());
+        self.files.borrow_mut().insert(location.to_owned(), bytes.clone());
         Ok(bytes)
     }
 }
@@ -203,11 +209,8 @@ fn entry<'a>(tensor: &'a TensorProto, key: &str) -> Option<&'a str> {
 
 fn number(tensor: &TensorProto, key: &str) -> Result<Option<u64>, Defect> {
     let Some(value) = entry(tensor, key) else { return Ok(None) };
-    value.parse().map(Some).map_err(|_| Defect::ExternalEntry {
-        tensor: tensor.name.clone(),
-        key: key.into(),
-        value: value.into(),
-    })
+    let problem = || format!("has an invalid external data entry '{key}' = '{value}': expected a number");
+    value.parse().map(Some).map_err(|_| Defect::of_tensor(&tensor.name, &problem()))
 }
 
 /// Limits on an ONNX model's files. A wrong path or a wrong length must not exhaust the machine's memory.

@@ -49,13 +49,17 @@ impl Tensor {
         let name = &tensor.name;
         let datatype = DataType::try_from(tensor.data_type).unwrap_or(DataType::Undefined);
         if datatype == DataType::Undefined {
-            return Err(Defect::UnknownDataType { tensor: name.clone(), code: tensor.data_type });
+            let code = tensor.data_type;
+            let problem = format!("has unknown element type {code}: export the model again");
+            return Err(Defect::of_tensor(name, &problem));
         }
         if tensor.segment.is_some() {
-            return Err(Defect::Segmented { tensor: name.clone() });
+            let problem = "is stored in segments, which no exporter writes: export the model again";
+            return Err(Defect::of_tensor(name, problem));
         }
         let dim = |&dim: &i64| {
-            usize::try_from(dim).map_err(|_| Defect::NegativeDimension { tensor: name.clone(), dim })
+            let problem = || format!("has negative dimension {dim}: export the model again");
+            usize::try_from(dim).map_err(|_| Defect::of_tensor(name, &problem()))
         };
         let dims: Vec<usize> = tensor.dims.iter().map(dim).collect::<Result<_, _>>()?;
         let data = match (&tensor.raw_data, tensor.data_location()) {
@@ -173,11 +177,11 @@ impl Tensor {
     }
 
     pub(super) fn kind(&self, expected: &'static str) -> Defect {
-        Defect::TensorKind { tensor: self.name.clone(), expected, actual: self.datatype }
+        Defect::of_tensor(&self.name, &format!("is {}, expected {expected}", self.datatype))
     }
 
     fn check(&self) -> Result<(), Defect> {
-        let overflow = || Defect::TensorOverflow { tensor: self.name.clone(), dims: self.dims.clone() };
+        let overflow = || self.overflow();
         // Products of some of the dimensions are taken elsewhere, so a dimension of 0 does not make up for the others.
         let filled = self.dims.iter().filter(|&&dim| dim > 0);
         let filled = filled.copied().try_fold(1, usize::checked_mul).ok_or_else(overflow)?;
@@ -189,8 +193,15 @@ impl Tensor {
         if expected == actual {
             return Ok(());
         }
-        let (tensor, datatype, dims) = (self.name.clone(), self.datatype, self.dims.clone());
-        Err(Defect::TensorSize { tensor, datatype, dims, expected, actual })
+        let (datatype, dims) = (self.datatype, &self.dims);
+        let problem =
+            format!("of {datatype} and dimensions {dims:?} needs {expected} bytes, the file has {actual}");
+        Err(Defect::of_tensor(&self.name, &problem))
+    }
+
+    pub(super) fn overflow(&self) -> Defect {
+        let problem = format!("is too large: the product of dimensions {:?} overflows", self.dims);
+        Defect::of_tensor(&self.name, &problem)
     }
 }
 

@@ -199,10 +199,11 @@ fn move_out(weight: &mut TensorProto, data: &mut Vec<u8>) {
 fn weights_of_another_shape_are_rejected() {
     let model = sample::mlp();
     let unknown = Tensor::from_f32("nobody", &[1], &[0.0]).unwrap();
-    assert_eq!(model.with_weights(&[unknown]), Err(Defect::UnknownWeight { tensor: "nobody".into() }));
+    let error = model.with_weights(&[unknown]).unwrap_err().to_string();
+    assert!(error.starts_with("unknown weight 'nobody'"), "{error}");
     let short = Tensor::from_f32("fc1.bias", &[2], &[0.0, 0.0]).unwrap();
-    let error = model.with_weights(&[short]).unwrap_err();
-    assert!(matches!(error, Defect::WeightMismatch { ref expected, .. } if *expected == [12]), "{error}");
+    let error = model.with_weights(&[short]).unwrap_err().to_string();
+    assert!(error.starts_with("weight 'fc1.bias' is FP32 [12] in the file, but FP32 [2]"), "{error}");
 }
 
 #[test]

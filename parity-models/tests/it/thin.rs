@@ -144,8 +144,8 @@ fn error_of_thinning_names_the_node() {
     let both = graph.node_with("Concat", "both", &[&a, &b], [("axis", 1.into())]);
     graph.dense("y", &both, Dense { inputs: 8, outputs: 3 }).unwrap();
     graph.output(Value::batch_of_f32("y", &[3]));
-    let error = thin(&graph.build().unwrap(), 0.5).unwrap_err();
-    assert_eq!(error, Defect::Unthinned { node: "Concat 'both'".into() });
+    let error = thin(&graph.build().unwrap(), 0.5).unwrap_err().to_string();
+    assert!(error.contains("Concat 'both' does not keep the features"), "{error}");
 }
 
 #[test]
@@ -163,8 +163,8 @@ fn numbers_along_an_image_are_not_its_features() {
     };
     let graph = thin(&model(&[4, 1, 1]), 0.25).unwrap().graph().unwrap();
     assert_eq!(graph.initializers["numbers"].dims(), [1, 1, 1]);
-    let error = thin(&model(&[4]), 0.25).unwrap_err();
-    assert_eq!(error, Defect::Unthinned { node: "PRelu 'slopes'".into() });
+    let error = thin(&model(&[4]), 0.25).unwrap_err().to_string();
+    assert!(error.contains("PRelu 'slopes' does not keep the features"), "{error}");
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn features_that_are_an_output_stay() {
     graph.output(Value::batch_of_f32("y", &[3]));
     graph.output(Value::batch_of_f32("features", &[4]));
     let model = graph.build().unwrap();
-    let error = thin(&model, 0.5).unwrap_err();
-    assert_eq!(error, Defect::NoLastLayer { output: "features".into() });
+    let error = thin(&model, 0.5).unwrap_err().to_string();
+    assert!(error.starts_with("output 'features' does not come from"), "{error}");
     assert_eq!(thin(&model, 1.0).unwrap().inspect().findings, []);
 }

@@ -290,28 +290,23 @@ mod tests {
     }
 
     #[test]
-    fn range_leaves_out_the_given_share() {
+    fn range_leaves_out_a_share_of_a_sample_but_keeps_all_extremes() {
         let mut tally = Tally::default();
         tally.add(&(0..10_000).map(|step| step as f32 / 10.0).collect::<Vec<_>>());
         tally.add(&[f32::NAN, f32::INFINITY]);
-        assert_eq!(tally.range(0.0), Some((0.0, 999.9)));
-        let (low, high) = tally.range(0.2).unwrap();
-        assert!((low - 100.0).abs() < 1.0 && (high - 900.0).abs() < 4.0, "{low} to {high}");
-        assert_eq!(Tally::default().range(0.1), None);
-    }
-
-    #[test]
-    fn range_uses_a_sample_for_shares_and_all_for_extremes() {
+        assert_eq!((tally.range(0.0), Tally::default().range(0.1)), (Some((0.0, 999.9)), None));
         let mut random = parm_random::Random::new(2);
         let mut values: Vec<f32> = (0..4 * COUNTED).map(|_| random.below(1000) as f32).collect();
         // Two of so many are unlikely to be in the sample.
         (values[1], values[2]) = (-5e3, 5e3);
-        let mut tally = Tally::default();
-        tally.add(&values);
-        assert!(tally.total < 2 * COUNTED as u64);
-        assert_eq!(tally.range(0.0), Some((-5e3, 5e3)));
-        let (low, high) = tally.range(0.2).unwrap();
-        assert!((low - 100.0).abs() < 5.0 && (high - 900.0).abs() < 8.0, "{low} to {high}");
+        let mut sampled = Tally::default();
+        sampled.add(&values);
+        assert!(sampled.total < 2 * COUNTED as u64);
+        assert_eq!(sampled.range(0.0), Some((-5e3, 5e3)));
+        for (tally, off) in [(tally, [1.0, 4.0]), (sampled, [5.0, 8.0])] {
+            let (low, high) = tally.range(0.2).unwrap();
+            assert!((low - 100.0).abs() < off[0] && (high - 900.0).abs() < off[1], "{low} to {high}");
+        }
     }
 
     #[test]

@@ -211,12 +211,8 @@ mod tests {
         // Values: the input, the outputs of both rectifiers, of the pool between and of the flattening. Weights and
         // biases: five.
         assert_eq!((count(&copy, "QuantizeLinear"), count(&copy, "DequantizeLinear")), (5, 10));
-    }
-
-    #[test]
-    fn half_the_steps_at_most_double_the_error() {
-        let (copy, apart) = copy(&Cuts::of(0.0).in_steps(Steps::Half));
-        assert!(apart > 0.0 && apart < 0.05, "{apart}");
+        let (copy, apart) = self::copy(&Cuts::of(0.0).in_steps(Steps::Half));
+        assert!(apart > 0.0 && apart < 0.05, "{apart} in half of the steps");
         let weights = copy.constants.values().filter(|constant| constant.datatype() == DataType::Int8);
         let largest = weights.flat_map(|weight| weight.to_i64().unwrap()).map(i64::abs).max();
         assert_eq!(largest, Some(64));

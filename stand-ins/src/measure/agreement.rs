@@ -397,12 +397,17 @@ mod tests {
     }
 
     #[test]
-    fn distance_of_scores_ignores_a_common_offset() {
-        let same = mean_distance(&rows(&[2.0, 1.0]), &rows(&[7.0, 6.0]), &[Meaning::Logits]);
-        assert!(same < 1e-6, "{same}");
-        let (sure, surer) = (rows(&[0.9, 0.1]), rows(&[0.99, 0.01]));
-        let far = mean_distance(&sure, &surer, &[Meaning::Probabilities]);
-        assert!(far > 4.0 * mean_distance(&sure, &surer, &[Meaning::Values]), "{far}");
+    fn distance_is_of_what_decides_and_infinite_to_nan() {
+        let apart = |a: &[f32], b: &[f32], meaning| mean_distance(&rows(a), &rows(b), &[meaning]);
+        assert!(apart(&[2.0, 1.0], &[7.0, 6.0], Meaning::Logits) < 1e-6, "a common offset");
+        assert!(apart(&[1.0, 2.0], &[10.0, 20.0], Meaning::Embedding) < 1e-5, "the length");
+        let [logarithms, plain] = [Meaning::Probabilities, Meaning::Values]
+            .map(|meaning| apart(&[0.9, 0.1], &[0.99, 0.01], meaning));
+        assert!(logarithms > 4.0 * plain, "{logarithms} {plain}");
+        for meaning in [Meaning::Values, Meaning::Logits, Meaning::Probabilities] {
+            assert_eq!(apart(&[1.0, 0.0], &[f32::NAN, 0.0], meaning), f64::INFINITY, "{meaning:?}");
+        }
+        assert_eq!(apart(&[2.0, 0.0], &[1.0, 0.0], Meaning::Values), 0.5);
     }
 
     #[test]
@@ -422,21 +427,6 @@ mod tests {
         assert_eq!(apart(&of(&[1, 2, 3, 4], 2), &of(&[1, 0, 3, 4], 2)), 0.25);
         assert_eq!(apart(&said, &of(&[1, 2, 3, 4], 2)), 1.0, "in another form");
         assert_eq!(apart(&[], &[]), f64::INFINITY);
-    }
-
-    #[test]
-    fn distance_of_embeddings_ignores_their_length() {
-        let far = mean_distance(&rows(&[1.0, 2.0]), &rows(&[10.0, 20.0]), &[Meaning::Embedding]);
-        assert!(far < 1e-5, "{far}");
-    }
-
-    #[test]
-    fn distance_to_nan_is_infinite() {
-        for meaning in [Meaning::Values, Meaning::Logits, Meaning::Probabilities] {
-            let none = mean_distance(&rows(&[1.0, 0.0]), &rows(&[f32::NAN, 0.0]), &[meaning]);
-            assert_eq!(none, f64::INFINITY, "{meaning:?}");
-        }
-        assert_eq!(mean_distance(&rows(&[2.0, 0.0]), &rows(&[1.0, 0.0]), &[Meaning::Values]), 0.5);
     }
 
     #[test]
@@ -481,14 +471,6 @@ mod tests {
     }
 
     #[test]
-    fn difference_is_told_in_the_unit_of_the_output() {
-        let found = difference(&rows(&[1.0, 2.0]), &rows(&[1.0, 5.0])).unwrap();
-        assert_eq!((found.mean, found.largest), (1.5, 3.0));
-        let nan = difference(&rows(&[1.0, 2.0]), &rows(&[1.0, f32::NAN])).unwrap();
-        assert_eq!(nan.largest, f64::INFINITY);
-    }
-
-    #[test]
     fn difference_leaves_out_rows_that_servers_withhold() {
         let label = Tensor::new(DataType::Int64, [3, 1].as_slice(), vec![0; 24].into()).unwrap();
         let of = |values: &[f32]| vec![label.clone(), rows(values).remove(0)];
@@ -496,6 +478,8 @@ mod tests {
         let found = difference(&said, &of(&[1.0, 2.5, f32::NAN, 9.0, 5.0, 6.5])).unwrap();
         assert_eq!(found, Difference { mean: 0.25, largest: 0.5, left_out: 1 });
         assert_eq!(difference(&said, &said), Some(Difference::default()));
+        let all = difference(&rows(&[1.0, 2.0]), &rows(&[1.0, f32::NAN])).unwrap();
+        assert_eq!(all.largest, f64::INFINITY, "all rows are withheld");
         assert_eq!(difference(std::slice::from_ref(&label), std::slice::from_ref(&label)), None);
     }
 

@@ -152,29 +152,23 @@ mod tests {
     }
 
     #[test]
-    fn threshold_is_fitted_only_from_labels() {
+    fn threshold_is_fitted_only_from_labels_of_a_single_output() {
         // Every fourth answer has a low confidence, and is wrong.
-        let answers = logits(&[answers(|row| if row % 8 < 2 { [0.1, 0.0] } else { [8.0, 0.0] })]);
-        let said = logits(&[self::answers(|row| if row % 8 < 2 { [0.0, 1.0] } else { [1.0, 0.0] })]);
+        let own = answers(|row| if row % 8 < 2 { [0.1, 0.0] } else { [8.0, 0.0] });
+        let deployed = answers(|row| if row % 8 < 2 { [0.0, 1.0] } else { [1.0, 0.0] });
         let labels: Vec<usize> = (0..400).map(|row| usize::from(row % 8 < 2)).collect();
-        let by_labels = sureness(&answers, &labelled(&said, &labels)).unwrap();
+        let (found, said) = (logits(std::slice::from_ref(&own)), logits(std::slice::from_ref(&deployed)));
+        let by_labels = sureness(&found, &labelled(&said, &labels)).unwrap();
         let threshold = by_labels.calibration.threshold;
         assert!(threshold > 0.5 && by_labels.expected_error < 0.2, "{by_labels:?}");
-        let by_model = sureness(&answers, &Truth { said, labels: None }).unwrap();
+        let by_model = sureness(&found, &Truth { said, labels: None }).unwrap();
         assert_eq!(by_model.calibration.threshold, 0.0);
         assert_eq!(by_model.calibration.temperature, by_labels.calibration.temperature);
+        let beside = answers(|_| [0.1, 0.0]);
+        let [found, said] = [own, deployed].map(|output| logits(&[output, beside.clone()]));
+        assert_eq!(sureness(&found, &labelled(&said, &labels)).unwrap().calibration.threshold, 0.0);
         let none = ScoredRows::default();
         assert_eq!(sureness(&none, &Truth { said: none.clone(), labels: None }), None);
-    }
-
-    #[test]
-    fn threshold_is_zero_for_several_outputs() {
-        let two = |of: fn(usize) -> [f32; 2]| logits(&[answers(of), answers(|_| [0.1, 0.0])]);
-        let found = two(|row| if row % 8 < 2 { [0.1, 0.0] } else { [8.0, 0.0] });
-        let said = two(|row| if row % 8 < 2 { [0.0, 1.0] } else { [1.0, 0.0] });
-        let labels: Vec<usize> = (0..400).map(|row| usize::from(row % 8 < 2)).collect();
-        let sure = sureness(&found, &labelled(&said, &labels)).unwrap();
-        assert_eq!(sure.calibration.threshold, 0.0);
     }
 
     #[test]

@@ -55,16 +55,12 @@ fn weight<'a>(draft: &'a Draft, value: &str) -> &'a [usize] {
     draft.constants[name].dims()
 }
 
-fn convolution(builder: &mut Builder, name: &str, (read, weight): (&str, &str), groups: i64) -> String {
-    builder.node_with("Conv", name, &[read, weight], [("group", groups.into())])
-}
-
 #[test]
 fn filters_before_a_flattening_and_features_behind_are_cut() {
     let mut builder = Builder::new("flat", 1);
     let x = builder.input(Value::batch_of_f32("x", &[2, 8, 8]));
     let w = twice(&mut builder, "w", &[32, 2, 3, 3], 0);
-    let conv = convolution(&mut builder, "conv", (&x, &w), 1);
+    let conv = builder.node("Conv", "conv", &[&x, &w]);
     let slope = twice(&mut builder, "slope", &[32, 1, 1], 0);
     let bent = builder.node("PRelu", "bent", &[&conv, &slope]);
     let pooled = builder.node_with(
@@ -83,46 +79,6 @@ fn filters_before_a_flattening_and_features_behind_are_cut() {
     let (apart, draft) = halved(&builder.build().unwrap(), &[rows(&[2, 8, 8], 40)]);
     assert!(apart < 2e-2, "{apart}");
     assert_eq!((weight(&draft, "conv"), weight(&draft, "hidden")), (&[16, 2, 3, 3][..], &[32, 144][..]));
-}
-
-/// A block of MobileNet: expansion, depthwise convolution, squeeze and excitation, projection, residual.
-fn inverted_residual() -> Model {
-    let mut builder = Builder::new("inverted", 1);
-    let x = builder.input(Value::batch_of_f32("x", &[8, 6, 6]));
-    let wide = twice(&mut builder, "wide", &[32, 8, 1, 1], 0);
-    let expanded = convolution(&mut builder, "expanded", (&x, &wide), 1);
-    let gate = builder.node("HardSigmoid", "gate", &[&expanded]);
-    let swish = builder.node("Mul", "swish", &[&expanded, &gate]);
-    let depth = twice(&mut builder, "depth", &[32, 1, 3, 3], 0);
-    let deep = builder.node_with(
-        "Conv",
-        "deep",
-        &[&swish, &depth],
-        [("group", 32.into()), ("pads", vec![1, 1, 1, 1].into())],
-    );
-    let pooled = builder.node("GlobalAveragePool", "pooled", &[&deep]);
-    let squeeze = constant(&mut builder, "squeeze", &[8, 32, 1, 1]);
-    let small = convolution(&mut builder, "small", (&pooled, &squeeze), 1);
-    let relu = builder.node("Relu", "relu", &[&small]);
-    let excite = twice(&mut builder, "excite", &[32, 8, 1, 1], 0);
-    let weights = convolution(&mut builder, "weights", (&relu, &excite), 1);
-    let squashed = builder.node("HardSigmoid", "squashed", &[&weights]);
-    let weighted = builder.node("Mul", "weighted", &[&deep, &squashed]);
-    let project = constant(&mut builder, "project", &[8, 32, 1, 1]);
-    let narrow = convolution(&mut builder, "narrow", (&weighted, &project), 1);
-    builder.node("Add", "y", &[&narrow, &x]);
-    builder.output(Value::batch_of_f32("y", &[8, 6, 6]));
-    builder.build().unwrap()
-}
-
-#[test]
-fn squeeze_and_excitation_gate_is_cut_with_its_channels() {
-    let (apart, draft) = halved(&inverted_residual(), &[rows(&[8, 6, 6], 24)]);
-    assert!(apart < 2e-2, "{apart}");
-    assert_eq!(weight(&draft, "deep"), [16, 1, 3, 3]);
-    assert_eq!(weight(&draft, "weights"), [16, 8, 1, 1]);
-    assert_eq!(weight(&draft, "small"), [8, 16, 1, 1]);
-    assert_eq!(weight(&draft, "narrow"), [8, 16, 1, 1]);
 }
 
 /// A feed-forward with a GELU of several nodes, behind a product of two values as in attention. Rows of any length.

@@ -199,29 +199,26 @@ impl<'a> Bench<'a> {
     /// The graph with exact rewrites, which is a candidate too, if any applies and the outputs stay equal; otherwise as it
     /// is deployed.
     fn rewritten(&self, all: &mut Candidates) -> Result<Draft, Error> {
-        let mut differs = None;
+        let mut apart = 0.0;
         // Functions that fall before they reach a maximum must stay before it.
         for postpones in [true, false] {
             let draft = rewrite(self.workshop, &self.deployed, &self.rows, postpones)?;
             let quick = quicken(self.workshop, &draft, &self.rows)?;
             if quick.nodes == self.deployed.nodes {
-                break;
+                return Ok(self.deployed.clone());
             }
             let how = format!("{} nodes of {}", quick.nodes.len(), self.deployed.nodes.len());
-            let exact = all.unless_refused("exact", self.load("exact", how, &quick))?;
-            match exact {
-                Some(exact) if exact.apart <= ROUNDING => {
-                    all.made.push(exact);
-                    return Ok(draft);
-                }
-                Some(Made { apart, .. }) => differs = Some(apart),
-                None => break,
+            let Some(exact) = all.unless_refused("exact", self.load("exact", how, &quick))? else {
+                return Ok(self.deployed.clone());
+            };
+            if exact.apart <= ROUNDING {
+                all.made.push(exact);
+                return Ok(draft);
             }
+            apart = exact.apart;
         }
-        if let Some(apart) = differs {
-            let reason = format!("its outputs differ from the deployed model's by {apart:.1e} of their size");
-            all.refuse("exact", reason);
-        }
+        let reason = format!("its outputs differ from the deployed model's by {apart:.1e} of their size");
+        all.refuse("exact", reason);
         Ok(self.deployed.clone())
     }
 

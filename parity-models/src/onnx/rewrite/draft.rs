@@ -151,10 +151,8 @@ impl Draft {
         self.graph_mut().value_info.retain(|info| !stale(&info.name));
     }
 
-    /// Removes a softmax, log-softmax or sigmoid that produces an output; the output's name then denotes the raw
-    /// values. Returns the removed operators by output.
-    pub fn strip_activation(&mut self) -> BTreeMap<String, String> {
-        let mut stripped = BTreeMap::new();
+    /// Removes a softmax or sigmoid that produces an output; the output's name then denotes the raw values.
+    pub fn strip_activation(&mut self) {
         let outputs: Vec<String> = self.graph().output.iter().map(|output| output.name.clone()).collect();
         for output in &outputs {
             let Some(at) = self.nodes.iter().position(|node| writes(node).any(|name| name == output)) else {
@@ -166,7 +164,7 @@ impl Draft {
             {
                 continue;
             }
-            stripped.insert(output.clone(), self.nodes.remove(at).op_type);
+            self.nodes.remove(at);
             for name in self.nodes.iter_mut().flat_map(|node| node.input.iter_mut().chain(&mut node.output)) {
                 if *name == raw {
                     name.clone_from(output);
@@ -174,7 +172,6 @@ impl Draft {
             }
             self.forget(|name| name == raw);
         }
-        stripped
     }
 
     /// Turns an `Identity` of a constant into a constant, and copies a shared weight for each reader after the first. Some

@@ -71,7 +71,11 @@ impl Head {
         let head = Self { tail: followers(draft, &places).into_iter().collect(), layers };
         let made = head.values(draft);
         match draft.graph().output.iter().find(|output| !made.contains(&output.name)) {
-            Some(output) => Err(Defect::NoLastLayer { output: output.name.clone() }),
+            Some(output) => Err(Defect::Unusable(format!(
+                "output '{}' does not come from a Conv, Gemm or MatMul with constant weights: slots need a last layer to widen: \
+                 use another code",
+                output.name
+            ))),
             None => Ok(head),
         }
     }
@@ -134,8 +138,7 @@ fn copy_tail(draft: &mut Draft, head: &Head, slots: usize) -> Result<(), Defect>
     for layer in &head.layers {
         let wide = draft.fresh(&format!("{}.wide", layer.value));
         draft.nodes[layer.at].output[0] = wide.clone();
-        let cut = slot::Cut { value: &wide, axis: layer.layer.axis, slots, part: Some(layer.features) };
-        let (node, parts) = slot::split(draft, cut)?;
+        let (node, parts) = slot::split(draft, (&wide, layer.layer.axis), (slots, Some(layer.features)))?;
         back.push(node);
         names.iter_mut().zip(parts).for_each(|(names, part)| drop(names.insert(layer.value.clone(), part)));
     }

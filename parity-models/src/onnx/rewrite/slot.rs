@@ -23,7 +23,7 @@ impl Draft {
         let mut copies = Vec::with_capacity(places.len());
         for &at in places {
             let mut node = self.nodes[at].clone();
-            rename(&mut node, names).map_err(|_| Defect::ControlFlow { node: self.label(at) })?;
+            rename(&mut node, names).ok_or_else(|| Defect::control_flow(&self.label(at)))?;
             for input in node.input.iter_mut().filter(|_| has_own_weights) {
                 let weight = self.constants.get(input.as_str());
                 if let Some(weight) = weight.filter(|weight| weight.datatype().is_float() && weight.len() > 1)
@@ -45,35 +45,27 @@ impl Draft {
     }
 }
 
-/// The body of a control-flow node reads a renamed outer value.
-pub(super) struct Captured;
-
-pub(super) fn rename(node: &mut NodeProto, names: &Names) -> Result<(), Captured> {
+/// Renames what a node reads; `None` if its body reads a renamed outer value.
+pub(super) fn rename(node: &mut NodeProto, names: &Names) -> Option<()> {
     let is_captured = |name: &str| names.contains_key(name) && !node.input.iter().any(|input| input == name);
     if reads(node).into_iter().any(is_captured) {
-        return Err(Captured);
+        return None;
     }
     for input in &mut node.input {
         if let Some(renamed) = names.get(input) {
             input.clone_from(renamed);
         }
     }
-    Ok(())
+    Some(())
 }
 
-/// The split of a value into slots.
-pub(super) struct Cut<'a> {
-    pub(super) value: &'a str,
-    pub(super) axis: i64,
-    pub(super) slots: usize,
-    /// Size of one slot, if it is known.
-    pub(super) part: Option<usize>,
-}
-
-/// A node that splits a value into equal parts, and the names of the parts. The form of the sizes changed twice with
-/// the operator set.
-pub(super) fn split(draft: &mut Draft, cut: Cut<'_>) -> Result<(NodeProto, Vec<String>), Defect> {
-    let Cut { value, axis, slots, part } = cut;
+/// A node that splits a value along an axis into equal parts, of this size if it is known, and the names of the parts. The
+/// form of the sizes changed twice with the operator set.
+pub(super) fn split(
+    draft: &mut Draft,
+    (value, axis): (&str, i64),
+    (slots, part): (usize, Option<usize>),
+) -> Result<(NodeProto, Vec<String>), Defect> {
     let parts: Vec<String> = (0..slots).map(|slot| draft.fresh(&format!("{value}.slot{slot}"))).collect();
     let name = draft.fresh(&format!("{value}.split"));
     let mut node = draft.make("Split", &[value], &name, [("axis", axis.into())]);

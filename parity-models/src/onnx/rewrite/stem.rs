@@ -30,8 +30,6 @@ struct Stem {
     prologue: Vec<usize>,
     /// The first layers, with their positions.
     layers: Vec<(usize, Layer)>,
-    /// Positions of the nodes that do not depend on the input.
-    constant: Vec<usize>,
     /// Whether the graph computes sizes, which must be those of one slot.
     computes_sizes: bool,
 }
@@ -91,7 +89,11 @@ impl Rows {
         for value in &values {
             match value.shape.as_deref() {
                 Some([_, second, ..]) => inputs.push((value.name.clone(), second.fixed())),
-                _ => return Err(Defect::InputRank { input: value.to_string() }),
+                _ => {
+                    return Err(Defect::Unusable(format!(
+                        "input '{value}' has no second dimension for slots: use a code that needs one slot"
+                    )));
+                }
             }
         }
         let only = match values.as_slice() {
@@ -117,15 +119,13 @@ impl Stem {
         }
         for output in &draft.graph().output {
             if matches!(stem.knows.get(&output.name), Some(Knows::Rows | Knows::Sizes)) {
-                return Err(Defect::NoFirstLayer { output: output.name.clone() });
+                return Err(Defect::no_first_layer(&output.name));
             }
         }
         match stem.layers.is_empty() {
             true => {
                 let output = draft.graph().output.first();
-                Err(Defect::NoFirstLayer {
-                    output: output.map(|output| output.name.clone()).unwrap_or_default(),
-                })
+                Err(Defect::no_first_layer(output.map_or("", |output| &output.name)))
             }
             false => Ok(stem),
         }
@@ -134,7 +134,7 @@ impl Stem {
     fn visit(&mut self, draft: &Draft, at: usize) -> Result<(), Defect> {
         let (made, layer) = self.classify(draft, at)?;
         match made {
-            None => self.constant.push(at),
+            None => {}
             Some(Knows::Trunk) => self.layers.extend(layer.map(|layer| (at, layer))),
             Some(Knows::Rows) => self.prologue.push(at),
             Some(Knows::Sizes) => {
@@ -157,11 +157,17 @@ impl Stem {
             let reads_data_only = that_know(Knows::Rows).all(|row| row == node.input[0]);
             let layer = Layer::of(draft, node).filter(|layer| layer.groups == 1 && reads_data_only);
             return match layer {
-                _ if is_any(Knows::Trunk) => {
-                    Err(Defect::Joined { node: draft.label(at), value: value.into() })
-                }
+                _ if is_any(Knows::Trunk) => Err(Defect::Unusable(format!(
+                    "{} reads '{value}', a form of the input, together with the output of a first layer, which cannot be \
+                     widened for slots: use another code",
+                    draft.label(at)
+                ))),
                 Some(layer) => Ok((Some(Knows::Trunk), Some(layer))),
-                None if Kind::of(node) == Kind::Quantised => Err(Defect::Quantised { node: draft.label(at) }),
+                None if Kind::of(node) == Kind::Quantised => {
+                    let node = draft.label(at);
+                    let said = format!("{node} is quantised: derive the parity graph from the float model");
+                    Err(Defect::Unusable(said))
+                }
                 None if node.is(&["Shape", "Size"]) => Ok((Some(Knows::Sizes), None)),
                 None => Ok((Some(Knows::Rows), None)),
             };
@@ -214,10 +220,10 @@ fn widen_flattening(draft: &mut Draft, stem: &Stem, rows: &Rows, slots: usize) -
 
 /// Splits the input into slots, runs the operators before the first layers once for each, and concatenates the results.
 fn copy_prologue(draft: &mut Draft, stem: &Stem, rows: &Rows, slots: usize) -> Result<(), Defect> {
-    let mut front: Vec<NodeProto> = stem.constant.iter().map(|&at| draft.nodes[at].clone()).collect();
+    let mut front: Vec<NodeProto> = Vec::new();
     let mut names: Vec<Names> = vec![Names::new(); slots];
     for (input, size) in &rows.inputs {
-        let (node, parts) = slot::split(draft, slot::Cut { value: input, axis: 1, slots, part: *size })?;
+        let (node, parts) = slot::split(draft, (input, 1), (slots, *size))?;
         front.push(node);
         names.iter_mut().zip(parts).for_each(|(names, part)| drop(names.insert(input.clone(), part)));
     }
@@ -240,14 +246,13 @@ fn copy_prologue(draft: &mut Draft, stem: &Stem, rows: &Rows, slots: usize) -> R
         }
     }
     join(draft, stem, &names, &mut front);
-    let trunk =
-        (0..draft.nodes.len()).filter(|at| !stem.prologue.contains(at) && !stem.constant.contains(at));
-    for at in trunk {
+    for at in (0..draft.nodes.len()).filter(|at| !stem.prologue.contains(at)) {
         let mut node = draft.nodes[at].clone();
-        slot::rename(&mut node, &names[0]).map_err(|_| Defect::ControlFlow { node: draft.label(at) })?;
+        slot::rename(&mut node, &names[0]).ok_or_else(|| Defect::control_flow(&draft.label(at)))?;
         front.push(node);
     }
     draft.nodes = front;
+    draft.sort();
     Ok(())
 }
 

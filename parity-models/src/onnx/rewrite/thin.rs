@@ -80,7 +80,14 @@ impl Draft {
                 None if !is_behind => continue,
                 None => self.thin_follower(at, &known)?,
             };
-            let features = features.ok_or_else(|| Defect::Unthinned { node: self.label(at) })?;
+            let unthinned = || {
+                Defect::Unusable(format!(
+                    "cannot thin the network: {} does not keep the features of a layer in their places: give a thin \
+                     architecture, or quantise the model",
+                    self.label(at)
+                ))
+            };
+            let features = features.ok_or_else(unthinned)?;
             // If all features remain there is nothing to follow, as after the last layers.
             if features.left < features.of {
                 known.extend(writes(&self.nodes[at]).map(|name| (name.to_owned(), features)));

@@ -26,8 +26,7 @@ pub(super) fn repeat(tensor: &Tensor, axis: usize, times: usize) -> Result<Tenso
         0 => 0,
         outer => tensor.data().len() / outer,
     };
-    let overflow = || Defect::TensorOverflow { tensor: tensor.name().into(), dims: tensor.dims().to_vec() };
-    dims[axis] = dims[axis].checked_mul(times).ok_or_else(overflow)?;
+    dims[axis] = dims[axis].checked_mul(times).ok_or_else(|| tensor.overflow())?;
     let data = tensor.data();
     let repeated: Bytes = match block {
         0 => Bytes::new(),
