@@ -59,7 +59,7 @@ pub(super) async fn answer<S: InferenceService>(
     // The caller is checked first: a client without a key cannot probe for methods.
     let route = keys::find(keys::GRPC, &HttpMethod::POST, request.uri().path());
     let access = route.map_or(Access::AnyKey, |route| route.access);
-    let visit = match shared.guard.check(request.headers(), access, reach) {
+    let visit = match shared.check(request.headers(), access, reach) {
         Ok(visit) => visit,
         Err(error) => return refused(error),
     };
