@@ -26,7 +26,7 @@ pub struct Limits {
 }
 
 /// The model of the queries, in the first line of a segment as JSON.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Source {
     /// The model's name.
     pub model: String,
@@ -37,8 +37,8 @@ pub struct Source {
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Title {
     pub(crate) format: u32,
-    pub(crate) model: String,
-    pub(crate) version: String,
+    #[serde(flatten)]
+    pub(crate) source: Source,
 }
 
 /// A store of records.
@@ -100,8 +100,7 @@ impl Folder {
     fn begin(&mut self, source: &Source, now: u64) -> io::Result<Segment> {
         let folder = self.path.join(name_of(&source.model));
         make(&folder)?;
-        let title = Title { format: FORMAT, model: source.model.clone(), version: source.version.clone() };
-        let mut title = serde_json::to_vec(&title)?;
+        let mut title = serde_json::to_vec(&Title { format: FORMAT, source: source.clone() })?;
         title.push(b'\n');
         // Another segment may have started in the same millisecond.
         let mut began = now;

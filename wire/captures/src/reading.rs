@@ -44,8 +44,8 @@ fn read_most(path: &Path, model: &str, most: u64) -> Result<Captured, Error> {
         if title.format != FORMAT {
             return Err(Error::Format { path: segment.path, format: title.format, known: FORMAT });
         }
-        if title.model != model {
-            others.insert(title.model);
+        if title.source.model != model {
+            others.insert(title.source.model);
             continue;
         }
         held += size;

@@ -5,6 +5,7 @@
 //! implementation for each of HTTP, gRPC and [`frames`]. [`listening`] serves every address and limits its connections,
 //! [`keys`] controls access to routes, and [`tls`] encrypts.
 
+mod begun;
 mod budget;
 pub mod client;
 mod end_to_end;

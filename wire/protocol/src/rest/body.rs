@@ -7,7 +7,6 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::Full;
 use smallvec::SmallVec;
 
 use crate::Error;
@@ -80,12 +79,6 @@ impl From<Bytes> for Encoded {
     fn from(body: Bytes) -> Self {
         let chunks = if body.is_empty() { SmallVec::new() } else { SmallVec::from_iter([body]) };
         Self { json_length: None, chunks }
-    }
-}
-
-impl From<Encoded> for Full<Bytes> {
-    fn from(encoded: Encoded) -> Self {
-        Full::new(encoded.into_bytes())
     }
 }
 

@@ -1,7 +1,6 @@
 //! Connects to a server, with a growing pause after each failed attempt.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -14,11 +13,8 @@ use super::{Config, Endpoint};
 use crate::frames::Socket;
 use crate::tls::{Outgoing, Spoken};
 
-#[derive(Clone, Debug)]
-pub(super) struct Dialer(Arc<Inner>);
-
 #[derive(Debug)]
-struct Inner {
+pub(super) struct Dialer {
     peer: String,
     address: DialAddress,
     outgoing: Outgoing,
@@ -56,7 +52,7 @@ impl Dialer {
             }
             _ => Outgoing::default(),
         };
-        Ok(Self(Arc::new(Inner {
+        Ok(Self {
             peer: endpoint.address.to_string(),
             address: endpoint.address.clone(),
             outgoing,
@@ -64,39 +60,39 @@ impl Dialer {
             initial: config.backoff_initial,
             longest: config.backoff_max,
             rest: Mutex::default(),
-        })))
+        })
     }
 
     pub(super) fn peer(&self) -> &str {
-        &self.0.peer
+        &self.peer
     }
 
     /// The value of a `host` header: a placeholder for addresses without a host.
     pub(super) fn authority(&self) -> &str {
-        match &self.0.address {
+        match &self.address {
             DialAddress::Tcp(authority) => authority,
             DialAddress::Unix(_) => "localhost",
         }
     }
 
     pub(super) fn scheme(&self) -> &'static str {
-        if self.0.outgoing.is_secured() { "https" } else { "http" }
+        if self.outgoing.is_secured() { "https" } else { "http" }
     }
 
     pub(super) async fn dial(&self) -> Result<Socket, Error> {
         if let Some(refusal) = self.resting() {
             return Err(self.explain(refusal));
         }
-        let outcome = match tokio::time::timeout(self.0.timeout, self.connect()).await {
+        let outcome = match tokio::time::timeout(self.timeout, self.connect()).await {
             Ok(outcome) => outcome.map_err(|error| Refusal {
                 message: error.to_string(),
                 timed_out: error.kind() == io::ErrorKind::TimedOut || is_own(&error),
             }),
             Err(_) => {
-                Err(Refusal { message: format!("no connection in {:?}", self.0.timeout), timed_out: true })
+                Err(Refusal { message: format!("no connection in {:?}", self.timeout), timed_out: true })
             }
         };
-        let mut rest = self.0.rest.lock();
+        let mut rest = self.rest.lock();
         match outcome {
             Ok(socket) => {
                 *rest = Rest::default();
@@ -111,18 +107,18 @@ impl Dialer {
     }
 
     async fn connect(&self) -> io::Result<Socket> {
-        match &self.0.address {
-            DialAddress::Tcp(authority) => self.0.outgoing.dial(authority).await,
+        match &self.address {
+            DialAddress::Tcp(authority) => self.outgoing.dial(authority).await,
             DialAddress::Unix(path) => Ok(UnixStream::connect(path).await?.into()),
         }
     }
 
     /// The reason not to connect now.
     fn resting(&self) -> Option<Refusal> {
-        let rest = self.0.rest.lock();
+        let rest = self.rest.lock();
         let (failed, Refusal { message, timed_out }) = rest.last.as_ref()?;
         let doublings = rest.failures.saturating_sub(1).min(16);
-        let pause = self.0.initial.saturating_mul(1 << doublings).min(self.0.longest);
+        let pause = self.initial.saturating_mul(1 << doublings).min(self.longest);
         let left = (*failed + pause).saturating_duration_since(Instant::now());
         let again = || format!("{message} (next attempt in {:?})", rounded(left));
         (!left.is_zero()).then(|| Refusal { message: again(), timed_out: *timed_out })
@@ -137,7 +133,7 @@ impl Dialer {
     }
 
     pub(super) fn transport(&self, message: impl Into<String>) -> Error {
-        Error::Transport { peer: self.0.peer.clone(), message: message.into() }
+        Error::Transport { peer: self.peer.clone(), message: message.into() }
     }
 }
 

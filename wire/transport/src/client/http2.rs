@@ -5,10 +5,8 @@
 //!
 //! Choice: the window of a connection is the largest possible, so a full stream leaves room for the others, and the windows of
 //! the streams bound the memory. The library ends a connection with too many small unread pieces, and its limit is half of that
-//! window. It also ends a connection after a hundred empty pieces in all its answers, which it does not pass on: once that
-//! has happened, the connections to this server get fewer requests each. A health check that gets no answer in time gives its
-//! connection up. A request gets the first connection below the server's limit, and there is one connection unless the server
-//! has such a limit.
+//! window. A health check that gets no answer in time gives its connection up. A request gets the first connection below the
+//! server's limit, and there is one connection unless the server has such a limit.
 //!
 //! Rejected: pings of HTTP/2, because gRPC servers close the connections of clients that ping often during a long call.
 
@@ -37,9 +35,6 @@ use crate::frames::Socket;
 /// The largest window of a connection that HTTP/2 knows.
 const LARGEST_WINDOW: u32 = (1 << 31) - 1;
 
-/// Requests of a connection after the library has ended another one for its pieces. Each further end halves them.
-const AFTER_AN_END: usize = 64;
-
 /// The error of a request that this server cannot get from its beginning to its end.
 const TOO_LONG: &str = "its client has sent too much for a copy";
 
@@ -51,8 +46,6 @@ pub(super) struct Http2 {
     kept: Mutex<Vec<SharedConnection>>,
     /// Held while dialling, so that requests that arrive together dial once.
     dialling: tokio::sync::Mutex<()>,
-    /// Requests that a connection gets in all.
-    most: Arc<AtomicUsize>,
 }
 
 /// A connection, whose task ends after the last request when no handle is left.
@@ -71,7 +64,6 @@ struct Load {
     /// Whether a request was answered here already.
     used: AtomicBool,
     streams: AtomicUsize,
-    requests: AtomicUsize,
 }
 
 /// A request in progress on a connection, until it is dropped.
@@ -112,7 +104,6 @@ impl SharedConnection {
 
     fn begin(&self) -> (Self, OpenStream) {
         self.load.streams.fetch_add(1, Ordering::Relaxed);
-        self.load.requests.fetch_add(1, Ordering::Relaxed);
         (self.clone(), OpenStream { load: self.load.clone(), asking: None })
     }
 }
@@ -127,7 +118,7 @@ impl Http2 {
         let mut builder = Builder::new(TokioExecutor::new());
         builder.initial_stream_window_size(window).initial_connection_window_size(LARGEST_WINDOW);
         let (kept, dialling) = (Mutex::default(), tokio::sync::Mutex::default());
-        Ok(Self { scheme, authority, builder, kept, dialling, most: Arc::new(AtomicUsize::new(usize::MAX)) })
+        Ok(Self { scheme, authority, builder, kept, dialling })
     }
 
     /// A kept connection with room, or a new one. An error means that nothing was sent.
@@ -146,7 +137,7 @@ impl Http2 {
         let handshake = self.builder.handshake(TokioIo::new(socket)).await;
         let (sender, driver) = handshake.map_err(|error| Failure::Unsent(describe(&error)))?;
         let driver = Arc::new(Mutex::new(Some(driver)));
-        tokio::spawn(drive(driver.clone(), self.most.clone()));
+        tokio::spawn(drive(driver.clone()));
         let connection = SharedConnection { sender, load: Arc::default(), driver };
         let begun = connection.begin();
         self.kept.lock().push(connection);
@@ -155,11 +146,7 @@ impl Http2 {
 
     fn open_one(&self) -> Option<(SharedConnection, OpenStream)> {
         let mut kept = self.kept.lock();
-        let most = self.most.load(Ordering::Relaxed);
-        // A connection that has had all requests that it gets is worn. The requests in progress end there.
-        let is_worn =
-            |connection: &SharedConnection| connection.load.requests.load(Ordering::Relaxed) >= most;
-        kept.retain(|connection| !connection.sender.is_closed() && !is_worn(connection));
+        kept.retain(|connection| !connection.sender.is_closed());
         kept.iter().find(|connection| !connection.is_full()).map(SharedConnection::begin)
     }
 
@@ -227,20 +214,13 @@ impl Http2 {
 }
 
 /// Drives a connection to its end. Then its requests fail, because nothing of it is left.
-async fn drive(driver: Arc<Mutex<Option<Driver>>>, most: Arc<AtomicUsize>) {
+async fn drive(driver: Arc<Mutex<Option<Driver>>>) {
     let end = poll_fn(|cx| match &mut *driver.lock() {
         Some(driver) => Pin::new(driver).poll(cx),
         None => Poll::Ready(Ok(())),
     });
     if let Err(error) = end.await {
         tracing::debug!(error = describe(&error), "a connection of HTTP/2 ended");
-        let cause = cause(&error);
-        let calm = Some(h2::Reason::ENHANCE_YOUR_CALM);
-        // The library ended it for the number of its empty or small pieces.
-        if cause.is_some_and(|cause| cause.is_library() && cause.reason() == calm) {
-            let fewer = |most: usize| Some((most / 2).clamp(1, AFTER_AN_END));
-            let _ = most.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
-        }
     }
     let ended = driver.lock().take();
     drop(ended);

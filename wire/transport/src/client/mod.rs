@@ -22,7 +22,6 @@ use std::sync::Arc;
 pub use self::config::{Config, Prefer, Tensors, UpstreamConfig};
 pub use self::endpoint::Endpoint;
 pub use self::inquiry::{Hearing, Inquiry, Lines, Pipe};
-pub(crate) use self::pool::Begun;
 pub use self::posts::{Arriving, Posts};
 pub(crate) use self::requests::by_deadline;
 pub use self::upstream::ROUTE;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::HOST;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use hyper::body::{Body as _, Frame, Incoming};
@@ -23,6 +23,7 @@ use super::Config;
 use super::dial::Dialer;
 use super::http1::{HEADERS, HttpConnection, Upgraded};
 use super::http2::{Http2, OpenStream};
+use crate::begun::Begun;
 
 /// Most requests other than predictions in progress: a health check, and a few about models.
 const QUESTIONS: usize = 8;
@@ -352,36 +353,6 @@ impl Answer {
             }
         }
         Ok((begun.freeze(), trailers))
-    }
-}
-
-/// The beginning of a body. A single piece is not copied.
-#[derive(Default)]
-pub(crate) struct Begun {
-    first: Bytes,
-    whole: BytesMut,
-}
-
-impl Begun {
-    /// Adds a piece of a body of which at least so many bytes are `expected`.
-    pub(crate) fn add(&mut self, bytes: Bytes, expected: usize) {
-        if self.first.is_empty() && self.whole.is_empty() {
-            self.first = bytes;
-            return;
-        }
-        if self.whole.is_empty() {
-            self.whole.reserve(expected.max(self.first.len() + bytes.len()));
-            self.whole.extend_from_slice(&std::mem::take(&mut self.first));
-        }
-        self.whole.extend_from_slice(&bytes);
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        if self.whole.is_empty() { &self.first } else { &self.whole }
-    }
-
-    pub(crate) fn freeze(self) -> Bytes {
-        if self.whole.is_empty() { self.first } else { self.whole.freeze() }
     }
 }
 

@@ -61,14 +61,6 @@ pub(crate) struct Limits {
     pub(crate) grants: bool,
 }
 
-impl From<Config> for Limits {
-    /// A connection with its own byte budget, for any caller.
-    fn from(config: Config) -> Self {
-        let whole = config.max_body_bytes.get() as usize * config.max_in_flight.get() as usize;
-        Self { config, budget: Budget::new(whole), caller: Caller::default(), age: None, grants: false }
-    }
-}
-
 impl Default for Config {
     fn default() -> Self {
         Self {

@@ -14,7 +14,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
-use crate::tls::{Session, Stream};
+use crate::tls::{Session, Stream, advised};
 
 /// The same for each kind of stream.
 macro_rules! each {
@@ -55,7 +55,7 @@ impl Socket {
     pub(crate) fn peer(&self) -> Option<IpAddr> {
         let address = match self {
             Socket::Tcp(stream) => stream.peer_addr().ok()?,
-            Socket::Tls(stream) => stream.peer_addr().ok()?,
+            Socket::Tls(stream) => stream.get_ref().0.peer_addr().ok()?,
             Socket::Unix(_) => return None,
         };
         Some(address.ip().to_canonical())
@@ -118,7 +118,12 @@ impl AsyncRead for Socket {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        each!(Socket, self.get_mut(), stream => Pin::new(stream).poll_read(cx, buffer))
+        match self.get_mut() {
+            Socket::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Socket::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
+            // Only now a client may learn why the server rejected its certificate.
+            Socket::Tls(stream) => Pin::new(stream).poll_read(cx, buffer).map_err(advised),
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 //! Choice: [`REST`], [`GRPC`] and the tables of the servers' own pages list every route with the access that it
 //! requires. A route without a row is not served. A key is 256 random bits with a name and a role. The server has a
 //! file of their SHA-256 digests, so neither the file nor a dump or log reveals a key. A request costs one hash and one
-//! lookup; digests are compared in constant time. The file is polled while serving. A removed key ends the connections
+//! lookup. The file is polled while serving. A removed key ends the connections
 //! that it opened, and a key with two digests can be replaced without a gap.
 //!
 //! Rejected: slow hashes (they protect passwords; 256 random bits cannot be guessed); caching a connection's last key

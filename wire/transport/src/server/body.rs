@@ -11,13 +11,11 @@ use hyper::body::{Body, Incoming};
 use parm_protocol::{Error, InferenceService};
 
 use super::shared::Shared;
+use crate::begun::Begun;
 use crate::budget::Share;
 use crate::end_to_end::other_coding;
 use crate::grpc;
 use crate::listening::Lent;
-
-/// Most bytes reserved before any arrived: the announced length may be wrong.
-const RESERVE: usize = 1 << 20;
 
 /// The error of a client that sends a second message in one call.
 const ONE_MESSAGE: &str = "a call has one message: send each request as its own call";
@@ -148,24 +146,14 @@ impl<B: Body<Data = Bytes, Error: Display> + Unpin> Counted<'_, B> {
 
     /// Reads the rest of a body after its `first` bytes, of which `announced` are expected and `limit` accepted.
     async fn collect(&mut self, first: Bytes, announced: usize, limit: usize) -> Result<Bytes, Error> {
-        let Some(second) = self.next().await? else { return Ok(first) };
-        let least = first.len() + second.len();
-        let mut whole = Vec::with_capacity(announced.clamp(least, RESERVE.max(least)));
-        whole.extend_from_slice(&first);
-        let mut piece = Some(second);
-        while let Some(bytes) = piece {
-            let needed = whole.len() + bytes.len();
-            if needed > limit {
+        let mut begun = Begun::default();
+        begun.add(first, announced);
+        while let Some(bytes) = self.next().await? {
+            if begun.bytes().len() + bytes.len() > limit {
                 return Err(Error::BodyTooLarge { limit });
             }
-            if needed > whole.capacity() {
-                // Doubled, but never beyond the size that can arrive.
-                let room = (2 * whole.capacity()).min(announced).max(needed);
-                whole.reserve_exact(room - whole.len());
-            }
-            whole.extend_from_slice(&bytes);
-            piece = self.next().await?;
+            begun.add(bytes, announced);
         }
-        Ok(whole.into())
+        Ok(begun.freeze())
     }
 }

@@ -19,8 +19,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::body::{Counted, Held};
 use super::shared::Shared;
+use crate::begun::Begun;
 use crate::budget::Share;
-use crate::client::Begun;
 use crate::listening::Lent;
 
 /// The rest of a request, which is read until this is dropped.

@@ -52,7 +52,7 @@ pub(super) async fn respond<S: InferenceService>(
     let access = route.map_or(Access::AnyKey, |route| route.access);
     let (head, body) = request.into_parts();
     let rejected = |error| Err(shared.rejected(error, Transport::Http));
-    let visit = match shared.guard.check(&head.headers, access, reach) {
+    let visit = match shared.check(&head.headers, access, reach) {
         Ok(visit) => visit,
         Err(error) => return guest.answer(head, rejected(error)).await.map(Body::new),
     };

@@ -30,11 +30,11 @@ pub use page::Page;
 pub use status::refusal;
 pub(crate) use status::{grpc as status_of, trailers};
 #[cfg(test)]
-pub(crate) use upgrade::Offer;
+pub(crate) use upgrade::upgrade;
 
 use auth::Reach;
 use parm_protocol::{Error, InferenceService};
-use shared::Shared;
+pub(crate) use shared::Shared;
 
 use crate::keys::Keys;
 use crate::listening::{ConnectionLimits, Listener, OPERATOR_CONNECTIONS, Room, Station};
@@ -87,8 +87,11 @@ impl<S: InferenceService> Server<S> {
         }
         let shared = Shared::new(config, service, keys);
         for listener in &listeners {
-            if let Some(warning) = shared.guard.warning(Reach::of(listener)) {
-                tracing::warn!(address = %listener, "{warning}");
+            if Reach::of(listener) == Reach::Open && !shared.keys.are_asked_for() {
+                tracing::warn!(
+                    address = %listener,
+                    "any client of this address may request predictions, but not load or unload models: set server.keys_file"
+                );
             }
         }
         Ok(Self {

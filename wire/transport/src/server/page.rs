@@ -12,8 +12,8 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use parm_protocol::{Code, Error};
 
-use super::auth::{Guard, Reach};
-use super::rest;
+use super::auth::{self, Reach};
+use super::{ModelControl, rest};
 use crate::keys::{self, Access, Keys, METRICS, Route};
 use crate::listening::{Answers, Lent};
 
@@ -54,7 +54,7 @@ impl Page {
 
 pub(super) struct Pages {
     pages: Vec<Page>,
-    guard: Guard,
+    keys: Keys,
 }
 
 impl Pages {
@@ -66,7 +66,7 @@ impl Pages {
                 "any client of the metrics address may change this page: set server.keys_file"
             );
         }
-        Self { pages, guard: Guard::of_pages(keys.clone()) }
+        Self { pages, keys: keys.clone() }
     }
 }
 
@@ -94,7 +94,8 @@ async fn told(pages: &Pages, request: Request<Lent<Incoming>>) -> Result<(&'stat
     let found = pages.pages.iter().find_map(|page| keys::find(page.routes, method, path));
     let access = found.map(|route| route.access);
     // A worker with faults enabled, for an experiment, accepts them from other machines too.
-    let _visit = pages.guard.check(request.headers(), access.unwrap_or(Access::AnyKey), Reach::Local)?;
+    let (needed, local) = (access.unwrap_or(Access::AnyKey), ModelControl::Local);
+    let _visit = auth::check(&pages.keys, local, request.headers(), needed, Reach::Local)?;
     let Some(page) = pages.pages.iter().find(|page| keys::methods(page.routes, path).next().is_some()) else {
         let known: Vec<_> = pages.pages.iter().flat_map(|page| page.routes).map(|route| route.path).collect();
         let message = format!("unknown path '{path}': this address has {}", known.join(", "));

@@ -2,42 +2,39 @@
 
 use std::sync::Arc;
 
-use super::auth::Guard;
-use super::config::Config;
-use super::grpc::Reflection;
-use super::upgrade::Offer;
-use crate::Budget;
-use crate::budget::Share;
-use crate::frames::Limits;
-use crate::keys::{Keys, Visit};
-use crate::listening::{Ages, Drain};
-use http::Method;
+use http::{HeaderMap, Method};
 use parm_protocol::{Error, InferRequest, InferenceService, Transport, bounds};
 
-pub(super) struct Shared<S> {
+use super::auth::{self, Reach};
+use super::config::Config;
+use super::grpc::Reflection;
+use crate::Budget;
+use crate::budget::Share;
+use crate::keys::{Access, Keys, Visit};
+use crate::listening::{Ages, Drain};
+
+pub(crate) struct Shared<S> {
     pub(super) service: Arc<S>,
     pub(super) config: Config,
-    pub(super) guard: Guard,
     pub(super) keys: Keys,
     pub(super) ages: Arc<Ages>,
     /// Bytes that the bodies of requests hold.
     pub(super) budget: Arc<Budget>,
-    pub(super) frames: Offer<S>,
     pub(super) reflection: Reflection,
     /// The end of every connection of every listener.
-    pub(super) drain: Drain,
+    pub(crate) drain: Drain,
 }
 
 impl<S: InferenceService> Shared<S> {
-    pub(super) fn new(config: Config, service: Arc<S>, keys: Keys) -> Arc<Self> {
-        let drain = Drain::default();
-        let budget = config.budget();
-        let limits = Limits { budget: budget.clone(), ..Limits::from(config.frames()) };
-        let frames = Offer::new(service.clone(), limits, drain.clone());
-        let guard = Guard::new(&config, keys.clone());
-        let ages = Ages::new(config.max_connection_age);
-        let reflection = Reflection::new();
-        Arc::new(Self { service, config, guard, keys, ages, budget, frames, reflection, drain })
+    pub(crate) fn new(config: Config, service: Arc<S>, keys: Keys) -> Arc<Self> {
+        let (budget, ages) = (config.budget(), Ages::new(config.max_connection_age));
+        let (reflection, drain) = (Reflection::new(), Drain::default());
+        Arc::new(Self { service, config, keys, ages, budget, reflection, drain })
+    }
+
+    /// Checks whether a request with these headers, from a listener of this reach, has `access`.
+    pub(super) fn check(&self, headers: &HeaderMap, access: Access, reach: Reach) -> Result<Visit, Error> {
+        auth::check(&self.keys, self.config.model_control, headers, access, reach)
     }
 
     /// Charges the decoded request to the byte budget if it is larger than its body. The charge never exceeds the

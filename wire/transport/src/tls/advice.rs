@@ -8,7 +8,7 @@ use std::io;
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
 /// Adds advice to an error of a stream, if it is a TLS error.
-pub(super) fn advised(error: io::Error) -> io::Error {
+pub(crate) fn advised(error: io::Error) -> io::Error {
     match of(&error).map(broken) {
         Some(advised) => advised,
         None => error,

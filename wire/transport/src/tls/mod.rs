@@ -32,9 +32,9 @@ pub(crate) mod tests;
 mod verify;
 mod welcome;
 
+pub(crate) use advice::advised;
 pub use config::{Config, Mode};
 pub use handle::{Standing, Tls};
 pub use outgoing::{Outgoing, Spoken};
-pub(crate) use stream::Session;
-pub use stream::Stream;
+pub(crate) use stream::{Session, Stream};
 pub(crate) use welcome::Welcome;

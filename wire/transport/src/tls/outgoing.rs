@@ -8,7 +8,7 @@ use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 
 use super::handle::Charter;
-use super::{Mode, Stream, Tls, advice};
+use super::{Mode, Stream, Tls, advice, stream};
 use crate::frames::Socket;
 
 /// The protocol inside of TLS towards a server.
@@ -82,9 +82,9 @@ impl Outgoing {
 }
 
 impl Wanted {
-    async fn agree(&self, stream: TcpStream) -> io::Result<Stream> {
+    async fn agree(&self, socket: TcpStream) -> io::Result<Stream> {
         let identity = self.charter.identity();
         let clients = identity.clients.as_ref().ok_or_else(|| io::Error::other("tls.ca is not set"))?;
-        Box::pin(Stream::connect(clients.get(self.spoken), self.name.clone(), stream)).await
+        Box::pin(stream::connect(clients.get(self.spoken), self.name.clone(), socket)).await
     }
 }

@@ -7,7 +7,6 @@
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
@@ -17,76 +16,33 @@ use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ServerConfig};
 use socket2::SockRef;
-use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncBufRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
-use super::advice;
+use super::advice::advised;
 
-/// A connection after its TLS handshake. Errors carry advice.
-#[derive(Debug)]
-pub struct Stream(TlsStream<TcpStream>);
+/// A connection after its TLS handshake.
+pub(crate) type Stream = TlsStream<TcpStream>;
 
-impl Stream {
-    /// Performs the handshake with a caller. After a rejection the caller may not have read the alert yet.
-    pub(super) async fn accept(
-        config: Arc<ServerConfig>,
-        stream: TcpStream,
-    ) -> Result<Self, (io::Error, TcpStream)> {
-        match TlsAcceptor::from(config).accept(stream).into_fallible().await {
-            Ok(stream) => Ok(Self(stream.into())),
-            Err((error, stream)) => Err((advice::advised(error), stream)),
-        }
-    }
-
-    /// Performs the handshake with a server. The error carries no advice.
-    pub(super) async fn connect(
-        config: Arc<ClientConfig>,
-        name: ServerName<'static>,
-        stream: TcpStream,
-    ) -> io::Result<Self> {
-        TlsConnector::from(config).connect(name, stream).await.map(|stream| Self(stream.into()))
-    }
-
-    pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.0.get_ref().0.peer_addr()
+/// Performs the handshake with a caller. After a rejection the caller may not have read the alert yet.
+pub(super) async fn accept(
+    config: Arc<ServerConfig>,
+    stream: TcpStream,
+) -> Result<Stream, (io::Error, TcpStream)> {
+    match TlsAcceptor::from(config).accept(stream).into_fallible().await {
+        Ok(stream) => Ok(stream.into()),
+        Err((error, stream)) => Err((advised(error), stream)),
     }
 }
 
-impl AsyncRead for Stream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buffer).map_err(advice::advised)
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write_vectored(cx, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
+/// Performs the handshake with a server. The error carries no advice.
+pub(super) async fn connect(
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+    stream: TcpStream,
+) -> io::Result<Stream> {
+    TlsConnector::from(config).connect(name, stream).await.map(Stream::from)
 }
 
 /// A stream whose halves work through a shared reference.
@@ -103,8 +59,8 @@ impl Session {
     /// Reads available bytes into the free capacity of the buffer; 0 if the peer closed.
     pub(crate) async fn read(&self, buffer: &mut BytesMut) -> io::Result<usize> {
         poll_fn(|cx| {
-            let Stream(stream) = &mut *self.0.lock();
-            let plain = ready!(Pin::new(&mut *stream).poll_fill_buf(cx)).map_err(advice::advised)?;
+            let stream = &mut *self.0.lock();
+            let plain = ready!(Pin::new(&mut *stream).poll_fill_buf(cx)).map_err(advised)?;
             let read = plain.len().min(buffer.capacity() - buffer.len());
             buffer.extend_from_slice(&plain[..read]);
             Pin::new(stream).consume(read);
@@ -131,7 +87,7 @@ impl Session {
     pub(crate) fn shutdown(&self) {
         // If the socket is full, the peer sees the end of the connection instead.
         let _ = self.now(AsyncWrite::poll_shutdown);
-        let _ = SockRef::from(self.0.lock().0.get_ref().0).shutdown(std::net::Shutdown::Both);
+        let _ = SockRef::from(self.0.lock().get_ref().0).shutdown(std::net::Shutdown::Both);
     }
 
     fn now<T>(

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::handle::Charter;
-use super::{Mode, Stream};
+use super::{Mode, stream};
 use crate::frames::Socket;
 
 const HANDSHAKE: u8 = 0x16;
@@ -82,22 +82,22 @@ fn note(charter: &Charter, greeted: &io::Result<Socket>, from: io::Result<Socket
     }
 }
 
-async fn agree(charter: &Charter, stream: TcpStream) -> io::Result<Socket> {
+async fn agree(charter: &Charter, socket: TcpStream) -> io::Result<Socket> {
     let mut first = [0];
-    if stream.peek(&mut first).await? == 0 {
+    if socket.peek(&mut first).await? == 0 {
         return Err(io::ErrorKind::ConnectionAborted.into());
     }
     if first != [HANDSHAKE] {
         if charter.config.mode < Mode::Require {
-            return Ok(Socket::Tcp(stream));
+            return Ok(Socket::Tcp(socket));
         }
-        return Err(refuse_plain(stream).await);
+        return Err(refuse_plain(socket).await);
     }
     let identity = charter.identity();
     let config = identity.servers.clone();
     let config = config.ok_or_else(|| io::Error::other("tls.certificate is not set"))?;
     let turn = charter.handshakes.acquire().await.map_err(io::Error::other)?;
-    let mut accepting = pin!(Stream::accept(config, stream));
+    let mut accepting = pin!(stream::accept(config, socket));
     let agreed = loop {
         tokio::select! {
             biased;

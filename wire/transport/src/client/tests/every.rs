@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::keys::{Digest, Entry, Keys, Role};
+use crate::keys::{Digest, Entry, Role};
 use crate::testing::clients;
 
 /// A service that records orders. Its one model has a name that a path must escape.

@@ -52,7 +52,7 @@ impl Watcher for Asking {
 
 async fn served() -> (Endpoint, mpsc::Receiver<Option<Order>>) {
     let (heard, hears) = mpsc::channel(8);
-    let server = Arc::new(Server::new(Service(Arc::new(Sharing(heard))), CancellationToken::new()));
+    let server = Arc::new(Server::new(Service(Arc::new(Sharing(heard)))));
     (over_tcp(&server).await, hears)
 }
 

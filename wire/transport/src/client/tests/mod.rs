@@ -17,19 +17,17 @@ use hyper_util::rt::TokioIo;
 use parm_protocol::client::CallContext;
 use parm_protocol::{Code, Context, InferRequest, InferResponse, InferenceService, Transport};
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::frames::{self, EXTENSION, PATH, Socket};
-use crate::keys::Caller;
-use crate::listening::Drain;
+use crate::frames::{EXTENSION, PATH, Socket};
+use crate::keys::{Caller, Keys};
 use crate::scripted::{Scripted, echo};
-use crate::server::Offer;
+use crate::server::{self, Shared};
 use crate::testing::request;
 
 /// A minimal server for the detection of frames: metadata, the upgrade, and one response to every inference over HTTP.
 struct Server<S> {
-    offer: Offer<S>,
+    shared: Arc<Shared<S>>,
     offers_frames: AtomicBool,
     asked: AtomicUsize,
     described: u16,
@@ -39,14 +37,9 @@ struct Server<S> {
 }
 
 impl<S: InferenceService> Server<S> {
-    fn new(service: S, drain: CancellationToken) -> Self {
-        let offer = Offer::new(
-            Arc::new(service),
-            frames::Config::default().into(),
-            Drain { begun: drain, ..Drain::default() },
-        );
+    fn new(service: S) -> Self {
         Self {
-            offer,
+            shared: Shared::new(server::Config::default(), Arc::new(service), Keys::none()),
             offers_frames: AtomicBool::new(true),
             asked: AtomicUsize::new(0),
             described: 200,
@@ -68,10 +61,8 @@ impl<S: InferenceService> Server<S> {
                 serde_json::json!({"name": "s", "version": "1", "extensions": extensions}).to_string()
             }
             PATH if offers => {
-                return self
-                    .offer
-                    .answer(&mut request, Caller::default(), None, ())
-                    .map(|()| Full::default());
+                let upgraded = server::upgrade(&self.shared, &mut request, Caller::default(), ());
+                return upgraded.map(|()| Full::default());
             }
             PATH | "/v2/health/ready" => {
                 return Response::builder().status(404).body(Full::default()).unwrap();
@@ -108,13 +99,13 @@ async fn over_tcp<S: InferenceService>(server: &Arc<Server<S>>) -> Endpoint {
 }
 
 /// A server that answers with the transport of the request.
-fn naming(drain: &CancellationToken) -> Server<impl InferenceService> {
+fn naming() -> Server<impl InferenceService> {
     let service = Scripted(|request, context: Context| {
         let mut response = echo(request);
         response.model_name = format!("{:?}", context.transport);
         std::future::ready(Ok(response))
     });
-    Server::new(service, drain.clone())
+    Server::new(service)
 }
 
 /// Serves over TCP. Returns the server and a client of it.
@@ -130,7 +121,7 @@ async fn ask(client: &dyn Client, id: &str) -> Result<String, Error> {
 
 #[tokio::test]
 async fn frames_are_used_where_they_are_offered() {
-    let (server, client) = meet(naming(&CancellationToken::new())).await;
+    let (server, client) = meet(naming()).await;
     for _ in 0..3 {
         assert_eq!(ask(&*client, "").await.unwrap(), format!("{:?}", Transport::Frames));
     }
@@ -140,7 +131,7 @@ async fn frames_are_used_where_they_are_offered() {
 
 #[tokio::test]
 async fn http_is_used_if_frames_are_not_offered_or_not_preferred() {
-    let server = Arc::new(naming(&CancellationToken::new()));
+    let server = Arc::new(naming());
     let endpoint = over_tcp(&server).await;
     let plain = Config { transport: Prefer::Http, ..Config::default() };
     assert_eq!(ask(&*connect(&endpoint, &plain).unwrap(), "").await.unwrap(), "by http");
@@ -150,27 +141,23 @@ async fn http_is_used_if_frames_are_not_offered_or_not_preferred() {
 
 #[tokio::test]
 async fn a_crowd_of_first_requests_opens_one_connection() {
-    let (server, client) = meet(naming(&CancellationToken::new())).await;
+    let (server, client) = meet(naming()).await;
     let crowd = (0..50).map(|n| {
         let client = &client;
         async move { ask(&**client, &n.to_string()).await.unwrap() }
     });
     futures::future::join_all(crowd).await;
     assert_eq!(server.asked.load(Ordering::SeqCst), 1);
-    assert_eq!(server.offer.connections().len(), 1);
+    assert_eq!(server.shared.drain.connections.len(), 1);
 }
 
 /// Ends the frames of a server, and waits until its client uses HTTP.
-async fn take_frames_away<S: InferenceService>(
-    server: &Server<S>,
-    drain: &CancellationToken,
-    client: &dyn Client,
-) {
+async fn take_frames_away<S: InferenceService>(server: &Server<S>, client: &dyn Client) {
     assert_eq!(ask(client, "").await.unwrap(), "Frames");
     server.offers_frames.store(false, Ordering::SeqCst);
-    drain.cancel();
-    server.offer.connections().close();
-    server.offer.connections().wait().await;
+    server.shared.drain.begun.cancel();
+    server.shared.drain.connections.close();
+    server.shared.drain.connections.wait().await;
     while ask(client, "").await.unwrap() != "by http" {}
 }
 
@@ -180,9 +167,8 @@ async fn server_is_described_anew_when_its_frames_are_gone() {
     for (extensions, kind) in
         [(vec![], "application/json"), (vec!["binary_tensor_data"], "application/octet-stream")]
     {
-        let drain = CancellationToken::new();
-        let (server, client) = meet(Server { extensions, ..naming(&drain) }).await;
-        take_frames_away(&server, &drain, &*client).await;
+        let (server, client) = meet(Server { extensions, ..naming() }).await;
+        take_frames_away(&server, &*client).await;
         assert_eq!(ask(&*client, "").await.unwrap(), "by http");
         assert_eq!(*server.sent.lock(), [kind; 2]);
     }
@@ -222,7 +208,7 @@ async fn tensors_are_json_unless_the_server_lists_binary_ones() {
         (200, vec![], "application/json"),
         (404, vec![], "application/json"),
     ] {
-        let server = naming(&CancellationToken::new());
+        let server = naming();
         let (server, client) =
             meet(Server { described, extensions, offers_frames: false.into(), ..server }).await;
         for _ in 0..3 {
@@ -235,7 +221,7 @@ async fn tensors_are_json_unless_the_server_lists_binary_ones() {
 
 #[tokio::test]
 async fn server_without_the_protocol_is_named_as_such() {
-    let (_, client) = meet(naming(&CancellationToken::new())).await;
+    let (_, client) = meet(naming()).await;
     let error = client.is_ready().await.unwrap_err().to_string();
     let said = "it answered 404 to GET /v2/health/ready: it does not speak the Open Inference Protocol";
     assert!(error.starts_with(said) && error.contains("docs/interop.md"), "{error}");

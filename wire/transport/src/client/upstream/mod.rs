@@ -27,8 +27,9 @@ use self::content::{BodyForm, LARGEST_WHOLE};
 use self::rest::{AnswerRest, NO_STATUS};
 use super::Config;
 use super::dial::Dialer;
-use super::pool::{Answer, Begun, Failure, Payload, Pool};
+use super::pool::{Answer, Failure, Payload, Pool};
 use super::requests::{Requests, by_deadline};
+use crate::begun::Begun;
 use crate::end_to_end;
 
 /// The least limit on requests in progress at a server: a stream keeps its place long after its first content.

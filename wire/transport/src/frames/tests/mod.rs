@@ -23,8 +23,17 @@ use tokio_util::sync::CancellationToken;
 use super::frame::{Frame, Header, Kind, LENGTH};
 use super::*;
 use crate::Budget;
+use crate::keys::Caller;
 use crate::scripted::{Scripted, echo};
 use crate::testing::request;
+
+impl From<Config> for Limits {
+    /// A connection with its own byte budget, for any caller.
+    fn from(config: Config) -> Self {
+        let whole = config.max_body_bytes.get() as usize * config.max_in_flight.get() as usize;
+        Self { config, budget: Budget::new(whole), caller: Caller::default(), age: None, grants: false }
+    }
+}
 
 fn client(near: impl Into<Socket>, config: &Config) -> Connection {
     Connection::new("pair".into(), near.into(), b"", Negotiated::of(config), config, None)

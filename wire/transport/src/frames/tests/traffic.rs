@@ -84,27 +84,6 @@ async fn dropped_call_is_cancelled_at_the_server() {
     assert!(connection.is_open(), "only that call is cancelled");
 }
 
-#[tokio::test]
-async fn requests_of_a_disconnected_client_are_dropped() {
-    let (service, count, changed) = endless();
-    let (connection, server) = start(service, &Config::default());
-    let connection = Arc::new(connection);
-    let calls: Vec<_> = (0..5)
-        .map(|_| {
-            let connection = Arc::clone(&connection);
-            tokio::spawn(async move { connection.infer(&request("", 8), ANY_TIME).await })
-        })
-        .collect();
-    until(&count, &changed, 5).await;
-    calls.iter().for_each(JoinHandle::abort);
-    for call in calls {
-        assert!(call.await.unwrap_err().is_cancelled());
-    }
-    drop(connection);
-    until(&count, &changed, 0).await;
-    server.task.await.unwrap().unwrap();
-}
-
 #[tokio::test(start_paused = true)]
 async fn connection_ends_when_the_client_hangs() {
     let (_near, server) = served(endless().0, Config::default());

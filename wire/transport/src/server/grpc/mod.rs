@@ -59,7 +59,7 @@ pub(super) async fn answer<S: InferenceService>(
     // The caller is checked first: a client without a key cannot probe for methods.
     let route = keys::find(keys::GRPC, &HttpMethod::POST, request.uri().path());
     let access = route.map_or(Access::AnyKey, |route| route.access);
-    let visit = match shared.guard.check(request.headers(), access, reach) {
+    let visit = match shared.check(request.headers(), access, reach) {
         Ok(visit) => visit,
         Err(error) => return refused(error),
     };
@@ -71,11 +71,8 @@ pub(super) async fn answer<S: InferenceService>(
     if access == Access::Control {
         shared.changed(request.method(), request.uri().path(), &visit);
     }
-    match route.endpoint {
-        Endpoint::Reflection | Endpoint::ReflectionAlpha => {
-            return shared.reflection.answer(shared, route.endpoint, request).await;
-        }
-        _ => {}
+    if matches!(route.endpoint, Endpoint::Reflection | Endpoint::ReflectionAlpha) {
+        return shared.reflection.answer(shared, route.endpoint, request).await;
     }
     let arrived = Instant::now();
     let (head, body) = request.into_parts();
@@ -232,11 +229,8 @@ fn well() -> HeaderMap {
 
 /// An answer of one message.
 fn unary(message: &impl Message) -> Response<Body> {
-    ok(Body::new(Full::new(grpc::frame(message)).with_trailers(ready(Some(Ok(well()))))))
-}
-
-fn ok(body: Body) -> Response<Body> {
-    let mut response = Response::new(body);
+    let body = Full::new(grpc::frame(message)).with_trailers(ready(Some(Ok(well()))));
+    let mut response = Response::new(Body::new(body));
     response.headers_mut().insert(CONTENT_TYPE, GRPC);
     response
 }

@@ -62,7 +62,7 @@ async fn answer<S: InferenceService>(
     let route = keys::find(keys::REST, &method, &path).filter(|_| !forwards);
     // Clients without a key cannot probe for paths.
     let access = if forwards { Access::Infer } else { route.map_or(Access::AnyKey, |route| route.access) };
-    let visit = match shared.guard.check(request.headers(), access, reach) {
+    let visit = match shared.check(request.headers(), access, reach) {
         Ok(visit) => visit,
         Err(error) => return forward::problem(&shared.rejected(error, transport), form),
     };

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::shared::Shared;
+use super::upgrade::upgrade;
 use super::{body, status};
 use crate::frames;
 use crate::keys::{self, Route, Visit};
@@ -98,9 +99,8 @@ pub(super) async fn answer<S: InferenceService>(
         }
         (Endpoint::Unload, Some(model)) => told(service.unload_model(&model.name).await.map(|()| json!({}))),
         (Endpoint::Frames, _) => {
-            let (mut request, age) = (request, shared.ages.next());
-            let caller = visit.caller().clone();
-            shared.frames.answer(&mut request, caller, age, connection.taken_over()).map(|()| Body::empty())
+            let (mut request, caller) = (request, visit.caller().clone());
+            upgrade(shared, &mut request, caller, connection.taken_over()).map(|()| Body::empty())
         }
         (Endpoint::OpenApi, _) => json(StatusCode::OK, Bytes::from_static(OPENAPI.as_bytes())),
         (Endpoint::TextModels, _) => texts::models(shared),

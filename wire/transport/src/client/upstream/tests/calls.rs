@@ -98,12 +98,6 @@ pub(super) fn call(repeatable: bool) -> Arc<OpaqueRequest> {
     })
 }
 
-pub(super) fn with(name: &'static str) -> Arc<OpaqueRequest> {
-    let mut request = (*call(false)).clone();
-    request.headers.insert(name, HeaderValue::from_static("1"));
-    Arc::new(request)
-}
-
 fn headers(list: &[(&str, &str)]) -> HeaderMap {
     let parsed = |(name, value): &(&str, &str)| (name.parse().unwrap(), value.parse().unwrap());
     list.iter().map(parsed).collect::<Vec<(http::HeaderName, HeaderValue)>>().into_iter().collect()
@@ -157,30 +151,6 @@ async fn trailers(rest: RestOfBody) -> (Bytes, HeaderMap) {
     let whole = rest.collect().await.unwrap();
     let trailers = whole.trailers().cloned().unwrap_or_default();
     (whole.to_bytes(), trailers)
-}
-
-#[tokio::test]
-async fn unary_call_passes_with_its_trailers() {
-    let pair = Pair::new(|_, mut request, respond| async move {
-        assert_eq!(heard(&mut request).await, FIRST);
-        let header = |name: &str| request.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
-        assert_eq!(header("te").as_deref(), Some("trailers"));
-        assert_eq!((header("content-length"), header("host")), (None, None));
-        assert_eq!((header("x-mine").as_deref(), header("grpc-timeout").as_deref()), (Some("1"), Some("5S")));
-        assert_eq!(request.uri().path(), "/a.Service/Method");
-        assert!(request.uri().authority().unwrap().as_str().starts_with("127.0.0.1:"));
-        say(respond, &[&FIRST[..2], &FIRST[2..]], &[("grpc-status", "0"), ("x-b", "2")]);
-    })
-    .await;
-    for _ in 0..3 {
-        let answer = pair.ask().await.unwrap();
-        assert_eq!((answer.status, answer.headers["x-a"].as_bytes()), (StatusCode::OK, &b"1"[..]));
-        let (first, rest) = begun(answer);
-        let (rest, trailers) = trailers(rest).await;
-        assert_eq!((&first[..], &rest[..]), (FIRST, &b""[..]));
-        assert_eq!((grpc_status(&trailers), trailers["x-b"].as_bytes()), (Some(0), &b"2"[..]));
-    }
-    assert_eq!(pair.connections(), 1);
 }
 
 /// A client of HTTP/2 ends its connection after a hundred empty frames of any of its streams.

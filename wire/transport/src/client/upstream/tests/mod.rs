@@ -7,7 +7,7 @@ mod turns;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, Method};
 use http_body_util::BodyExt;
 use parm_protocol::client::{CallContext, Client};
 use parm_protocol::{Code, Error, OpaqueAnswer, OpaqueBody, OpaqueRequest};
@@ -15,7 +15,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::client::{Config, connect};
-use crate::testing::{Served, hear, serve_at};
+use crate::testing::hear;
 
 async fn pair() -> (TcpListener, Arc<dyn Client>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -83,45 +83,6 @@ fn whole(answer: OpaqueAnswer) -> String {
         OpaqueBody::Whole(body) => String::from_utf8(body.to_vec()).unwrap(),
         begun @ OpaqueBody::Begun(..) => panic!("it should be whole: {begun:?}"),
     }
-}
-
-fn begun(answer: OpaqueAnswer) -> (String, parm_protocol::RestOfBody) {
-    match answer.body {
-        OpaqueBody::Begun(first, rest) => (String::from_utf8(first.to_vec()).unwrap(), rest),
-        OpaqueBody::Whole(body) => panic!("it should have begun only: {body:?}"),
-    }
-}
-
-#[tokio::test]
-async fn request_and_answer_pass_unchanged() {
-    let (listener, client) = pair().await;
-    let address = listener.local_addr().unwrap();
-    let answers = [
-        "HTTP/1.1 418 I'm a teapot\r\nX-A: 1\r\nx-a: 2\r\nkeep-alive: timeout=5\r\ncontent-length: 3\r\n\r\nno!",
-        "HTTP/1.1 204 No Content\r\n\r\n",
-    ];
-    let server = serve_at(listener, vec![answers.map(str::to_owned).into()]);
-    let calls = async { (ask(&*client).await.unwrap(), ask(&*client).await.unwrap()) };
-    let ((first, second), Served(.., heard)) = tokio::join!(calls, server);
-    let heard = &heard[0];
-    assert!(heard.starts_with("POST /v1/chat/completions?a=b%20c HTTP/1.1\r\n"), "{heard}");
-    assert!(heard.contains("x-mine: 1\r\n") && heard.contains("content-length: 3\r\n"), "{heard}");
-    assert!(heard.contains(&format!("host: {address}\r\n")), "{heard}");
-    let values: Vec<_> = first.headers.get_all("x-a").iter().collect();
-    assert_eq!(values, ["1", "2"]);
-    assert!(!first.headers.contains_key("keep-alive"), "that is of the connection");
-    assert_eq!((first.status.as_u16(), &*whole(first)), (418, "no!"));
-    assert_eq!(second.status, StatusCode::NO_CONTENT, "the connection was used again");
-}
-
-#[tokio::test]
-async fn stream_that_breaks_ends_with_an_error_event() {
-    let (answer, stream) = told(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n9\r\ndata: a\n\n\r\n").await;
-    let (_, rest) = begun(answer.unwrap());
-    drop(stream);
-    let rest = rest.collect().await.unwrap().to_bytes();
-    let rest = std::str::from_utf8(&rest).unwrap();
-    assert!(rest.contains("\n\nevent: error\ndata: {\"error\":") && rest.contains("PARM-0020"), "{rest}");
 }
 
 #[tokio::test]
