@@ -1,4 +1,5 @@
-//! Generates the schedule of a seed: traffic, and a few stories of faults and changes, which leave worker 0 well.
+//! Generates the schedule of a seed: traffic, and a few stories of faults and changes, which leave worker 0 and the first
+//! upstream server well.
 
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 
@@ -7,6 +8,7 @@ use parm_settings::{Fraction, PolicyKind, PoolSettings};
 use serde_json::{Value, json};
 
 use crate::dice::Dice;
+use crate::opaque::Errand;
 use crate::schedule::{
     Ask, Event, Guilt, Model, Schedule, Serving, Setup, Source, Temper, Wanted, What, Worker,
 };
@@ -15,6 +17,8 @@ struct Maker {
     dice: Dice,
     setup: Setup,
     models: u8,
+    /// Number of upstream servers, which are the last workers.
+    upstreams: usize,
     events: Vec<Event>,
     length: u64,
     /// Per thousand rows.
@@ -33,12 +37,14 @@ pub(crate) fn schedule(seed: u64) -> Schedule {
     let bundle = dice.percent(25);
     let workers = workers(&mut dice, models, bundle);
     let settings = settings(&mut dice, bundle);
+    let upstreams = dice.pick(&[0, 0, 2, 3, 4]);
+    let workers = workers.into_iter().chain((0..upstreams).map(|_| upstream())).collect();
     let setup = Setup { workers, settings, bundle };
     let length = dice.range(15, 40) * 1000;
     let (bad, impatient) = (if dice.percent(30) { dice.range(5, 60) } else { 0 }, 5);
     let (timeless, lulls) = (false, false);
     let mut maker =
-        Maker { dice, setup, models, events: Vec::new(), length, bad, impatient, timeless, lulls };
+        Maker { dice, setup, models, upstreams, events: Vec::new(), length, bad, impatient, timeless, lulls };
     for _ in 0..maker.dice.range(1, 7) {
         maker.story();
     }
@@ -46,6 +52,9 @@ pub(crate) fn schedule(seed: u64) -> Schedule {
         maker.pairs();
     } else {
         maker.traffic();
+    }
+    if upstreams > 0 && !maker.lulls {
+        maker.errands();
     }
     if maker.dice.percent(30) {
         maker.shares();
@@ -82,6 +91,10 @@ fn workers(dice: &mut Dice, models: u8, bundle: bool) -> Vec<Worker> {
             Worker { source, models, pace: (quick, 2 * quick), question }
         })
         .collect()
+}
+
+fn upstream() -> Worker {
+    Worker { source: Source::Upstream, models: Vec::new(), pace: (4, 20), question: 0 }
 }
 
 fn serving(model: Model) -> Serving {
@@ -124,9 +137,12 @@ impl Maker {
         self.dice.range(500, self.length * 2 / 3)
     }
 
-    /// Any worker but the first.
+    /// Any worker but the first and the first upstream server.
     fn worker(&mut self) -> usize {
-        self.dice.range(1, self.setup.workers.len() as u64) as usize
+        let all = self.setup.workers.len();
+        let first = all - self.upstreams;
+        let faulty: Vec<usize> = (1..all).filter(|worker| *worker != first).collect();
+        self.dice.pick(&faulty)
     }
 
     fn model(&mut self) -> u8 {
@@ -150,9 +166,8 @@ impl Maker {
             19 => self.stand_in_is_replaced(),
             11 => self.bad = self.bad.max(30),
             12 if self.dice.percent(25) => {
-                let worker = self.worker();
                 let at = self.time();
-                self.at(at, What::Temper(worker, Temper::Wrong));
+                self.at(at, What::Temper(1, Temper::Wrong));
             }
             _ => self.spell(),
         }
@@ -376,6 +391,13 @@ impl Maker {
         let (worker, from) = (self.worker(), self.time());
         let one = Temper::FailingOne(self.model());
         let slow = Temper::Slow(self.dice.range(2, 40));
+        let pieces = self.dice.range(0, 4) as usize;
+        let of_upstreams = [
+            Temper::Fails(self.dice.pick(&[500, 502, 503, 501, 400])),
+            Temper::Cuts(pieces),
+            Temper::Stalls(pieces),
+        ];
+        let is_upstream = self.setup.workers[worker].source == Source::Upstream;
         let temper = self.dice.pick(&[
             Temper::Hung,
             Temper::Deaf,
@@ -386,6 +408,8 @@ impl Maker {
             Temper::Gone,
             slow,
         ]);
+        let is_own = is_upstream && self.dice.percent(50);
+        let temper = if is_own { self.dice.pick(&of_upstreams) } else { temper };
         self.at(from, What::Temper(worker, temper));
         let until = from + self.dice.range(200, 12_000);
         self.at(until, What::Temper(worker, Temper::Well));
@@ -409,6 +433,16 @@ impl Maker {
                 self.at(at, What::Ask(ask));
                 left -= 1;
             }
+        }
+    }
+
+    /// Requests for upstream servers.
+    fn errands(&mut self) {
+        let (mut at, gap) = (0, self.dice.pick(&[20, 60, 150]));
+        while at < self.length {
+            at += self.dice.range(1, 2 * gap);
+            let errand = Errand::of(&mut self.dice);
+            self.at(at, What::Forward(errand));
         }
     }
 

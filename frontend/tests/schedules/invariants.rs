@@ -12,13 +12,17 @@ use tokio::time::{Instant, sleep};
 use crate::admin::Admin;
 use crate::clients::LATE;
 use crate::instances::Network;
-use crate::schedule::{Model, address};
+use crate::schedule::{Model, Source, address};
 use crate::world::{Truth, World};
 
 /// Interval between two checks.
 const LOOK: Duration = Duration::from_millis(50);
 /// Time for everything to converge once there are no more faults.
 const CONVERGENCE: Duration = Duration::from_secs(60);
+
+/// Time for which an upstream server that is well may be out of service, if its answers were slow by chance: longer than the
+/// longest backoff.
+const OUT: Duration = Duration::from_secs(3);
 
 /// Checks until it is aborted.
 pub(crate) async fn watch(world: Arc<World>, admin: Admin) {
@@ -51,8 +55,14 @@ fn the_healthy_are_in_service(truth: &mut Truth, listed: &BTreeMap<String, Value
     let now = Instant::now();
     for server in 0..truth.servers.len() {
         // Only real requests bring back one that was ill.
-        let entry = listed.get(&address(server));
+        let source = truth.servers[server].source;
+        let entry = listed.get(&address(server, source));
         if truth.lied || !truth.is_steady(server, now) || entry.is_some_and(in_service) {
+            truth.servers[server].out_since = None;
+            continue;
+        }
+        let out = now - *truth.servers[server].out_since.get_or_insert(now);
+        if source == Source::Upstream && out < OUT {
             continue;
         }
         let poisoned = truth.servers[server].poisoned;
@@ -70,7 +80,7 @@ fn the_healthy_are_in_service(truth: &mut Truth, listed: &BTreeMap<String, Value
 }
 
 /// Whether an instance accepts work of all its models.
-pub(crate) fn in_service(entry: &Value) -> bool {
+fn in_service(entry: &Value) -> bool {
     let takes = |model: &Value| model["in_service"] == true;
     let every =
         entry["models"].as_array().is_some_and(|models| !models.is_empty() && models.iter().all(takes));
@@ -100,13 +110,14 @@ async fn difference(frontend: &Frontend, network: &Network, admin: &Admin) -> Op
         return Some(("answered by the deadline", format!("request {number} has no answer")));
     }
     let members = |server: &usize| truth.servers[*server].member;
-    let wanted: BTreeSet<String> = (0..truth.servers.len()).filter(members).map(address).collect();
+    let named = |server| address(server, truth.servers[server].source);
+    let wanted: BTreeSet<String> = (0..truth.servers.len()).filter(members).map(named).collect();
     let known: BTreeSet<String> = listed.keys().cloned().collect();
     if wanted != known {
         return Some(("membership converges", format!("members are {known:?}, not {wanted:?}")));
     }
     for server in (0..truth.servers.len()).filter(members) {
-        let entry = &listed[&address(server)];
+        let entry = &listed[&named(server)];
         let served = truth.servers[server].models.iter();
         let models: BTreeSet<(String, String)> =
             served.map(|own| (own.model.name(), own.version.to_string())).collect();
@@ -115,12 +126,15 @@ async fn difference(frontend: &Frontend, network: &Network, admin: &Admin) -> Op
             .as_array()
             .map(|all| all.iter().map(|model| (text(&model["name"]), text(&model["version"]))).collect())
             .unwrap_or_default();
-        if has != models {
+        if has != models && truth.servers[server].source != Source::Upstream {
             return Some(("models converge", format!("worker {server} has {models:?}, known are {has:?}")));
         }
         if !in_service(entry) && !truth.lied {
             return Some(("recovered instances return", format!("worker {server} is {entry}")));
         }
+    }
+    if truth.runs.iter().any(|run| run.open) {
+        return Some(("no run is left at a server", format!("{:?}", truth.runs)));
     }
     idle(frontend.held(), listed.len())
 }
@@ -137,6 +151,8 @@ fn idle(held: Held, members: usize) -> Option<(&'static str, String)> {
 pub(crate) fn misfit(settings: &Value, sizes: Option<&[u8]>, settled: bool) -> Option<String> {
     let models = settings["in_force"].as_object()?;
     models.iter().find_map(|(name, versions)| {
+        // Routes of upstream servers have other policies.
+        Model::named(name)?;
         let own = &settings["models"][name];
         let expected = if own.is_object() { own } else { &settings["dispatch"] };
         let versions = versions.as_object()?;

@@ -18,9 +18,10 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::admin::Admin;
 use crate::instances::{Instance, Network};
-use crate::schedule::{Ask, Event, Model, Schedule, Serving, Source, Temper, What, Worker, address};
+use crate::opaque::{Errand, Route};
+use crate::schedule::{Ask, Event, Model, Schedule, Serving, Source, Temper, What, Worker, address, host};
 use crate::world::{Breach, Server, Truth, WIDTH, World};
-use crate::{clients, invariants, take_panic};
+use crate::{clients, invariants, opaque, take_panic};
 
 /// Time for all instances to join.
 const START: Duration = Duration::from_secs(4);
@@ -72,10 +73,11 @@ impl Stage {
         let sizes = schedule.setup.bundle.then(|| SIZES.to_vec());
         let world = Arc::new(World::new(workers.iter().map(known).collect(), sizes));
         world.0.lock().once = schedule.setup.settings.policy == PolicyKind::Once;
-        let instances =
-            (0..workers.len()).map(|number| Arc::new(Instance::new(number, schedule, world.clone())));
-        let network = Network { instances: instances.collect(), world: world.clone() };
         let config = config(schedule, &world.0.lock(), folder);
+        let routes = config.upstreams.client().expect("valid routes").routes;
+        let instances =
+            (0..workers.len()).map(|number| Instance::new(number, schedule, world.clone(), routes.clone()));
+        let network = Network { instances: instances.collect(), world: world.clone() };
         let timers = Timers::Simulated { seed: schedule.seed };
         let connect = Arc::new(network.clone());
         let frontend = Frontend::start(config, connect, timers).expect("a valid configuration");
@@ -98,6 +100,10 @@ impl Stage {
         for _ in 0..40 {
             let good = |(model, version)| Ask { version: Some(version), ..Ask::good(model) };
             self.served().into_iter().map(good).for_each(|ask| self.asks(ask));
+            if self.has_upstreams() {
+                let routes = [Route::ALL; 2].concat();
+                routes.into_iter().for_each(|route| self.forwards(Errand::plain(route)));
+            }
             sleep(Duration::from_millis(250)).await;
         }
         sleep(Duration::from_secs(13)).await;
@@ -119,9 +125,18 @@ impl Stage {
         self.clients.spawn(clients::ask(self.frontend.clone(), self.world.clone(), ask));
     }
 
+    fn forwards(&mut self, errand: Errand) {
+        self.clients.spawn(opaque::forward(self.frontend.clone(), self.world.clone(), errand));
+    }
+
+    fn has_upstreams(&self) -> bool {
+        self.world.0.lock().listed(Source::Upstream).next().is_some()
+    }
+
     async fn perform(&mut self, what: What) {
         match what {
             What::Ask(ask) => self.asks(ask),
+            What::Forward(errand) => self.forwards(errand),
             What::Temper(worker, temper) => self.world.0.lock().becomes(worker, temper),
             What::Blip(worker) => {
                 let own = &mut self.world.0.lock().servers[worker];
@@ -213,7 +228,8 @@ impl Stage {
         let lied = self.world.0.lock().lied;
         self.settings_follow(!lied).await;
         let truth = self.world.0.lock();
-        Report { breaches: truth.breaches.clone(), requests: truth.requests.len(), trace: truth.trace }
+        let requests = truth.requests.len() + truth.sent.len();
+        Report { breaches: truth.breaches.clone(), requests, trace: truth.trace }
     }
 }
 
@@ -237,7 +253,9 @@ fn restore(truth: &mut Truth) {
 
 fn config(schedule: &Schedule, truth: &Truth, folder: &Path) -> Config {
     let mut config = Config { dispatch: schedule.setup.settings.clone(), ..Config::default() };
-    config.workers = truth.listed(Source::Static).map(address).collect();
+    config.workers = truth.listed(Source::Static).map(|server| address(server, Source::Static)).collect();
+    let urls = truth.listed(Source::Upstream).map(|server| format!("http://{}", host(server)));
+    config.upstreams = opaque::config(urls.collect(), [4, 8, 256][schedule.seed as usize % 3]);
     config.instances.dns_interval = Duration::from_secs(1);
     if truth.listed(Source::Dns).next().is_some() {
         config.workers.push("dns+test://pool:1".into());

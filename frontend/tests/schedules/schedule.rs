@@ -5,6 +5,8 @@ use std::fmt;
 use parm_settings::PoolSettings;
 use serde_json::Value;
 
+use crate::opaque::Errand;
+
 /// One run.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
@@ -41,6 +43,8 @@ pub(crate) enum Source {
     Static,
     File,
     Dns,
+    /// The settings of upstream servers. Such a server has no models.
+    Upstream,
 }
 
 /// A model at a server.
@@ -72,6 +76,8 @@ pub(crate) struct Event {
 #[derive(Clone, Debug)]
 pub(crate) enum What {
     Ask(Ask),
+    /// A request for upstream servers.
+    Forward(Errand),
     /// A server behaves like this from now on.
     Temper(usize, Temper),
     /// A server rejects its next job as overloaded.
@@ -112,6 +118,12 @@ pub(crate) enum Temper {
     Wrong,
     /// Answers with a row too few.
     Short,
+    /// Answers requests for upstream servers with this status.
+    Fails(u16),
+    /// Breaks the answers to such requests after so many pieces.
+    Cuts(usize),
+    /// Pauses for ever after so many pieces of such an answer.
+    Stalls(usize),
     /// Reports that it is not ready.
     NotReady,
     /// Refuses connections.
@@ -199,8 +211,9 @@ pub(crate) fn host(worker: usize) -> String {
     format!("h{}:{worker}", worker / 2)
 }
 
-pub(crate) fn address(worker: usize) -> String {
-    format!("test://{}", host(worker))
+pub(crate) fn address(worker: usize, source: Source) -> String {
+    let scheme = if source == Source::Upstream { "upstream+http" } else { "test" };
+    format!("{scheme}://{}", host(worker))
 }
 
 impl fmt::Display for Schedule {
