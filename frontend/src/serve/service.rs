@@ -217,7 +217,7 @@ impl Frontend {
         }
         let rows = validate(&request, &pool.metadata, pool.rows(limits.max_rows))?;
         check_ids(&request, &pool.metadata, || pool.config())?;
-        let span = trace::query(&request, context);
+        let span = trace::query(&request.model.name, &request.id, None, context);
         let tensors = in_model_order(request.inputs, &pool.metadata);
         let parameters = terms::forwarded(request.parameters);
         let (id, outputs) = (request.id, request.outputs);

@@ -25,10 +25,6 @@ struct Maker {
     bad: u64,
     /// Per hundred requests.
     impatient: u64,
-    /// Clients set no timeout.
-    timeless: bool,
-    /// Clients come in pairs, with idle time between.
-    lulls: bool,
 }
 
 pub(crate) fn schedule(seed: u64) -> Schedule {
@@ -42,18 +38,12 @@ pub(crate) fn schedule(seed: u64) -> Schedule {
     let setup = Setup { workers, settings, bundle };
     let length = dice.range(15, 40) * 1000;
     let (bad, impatient) = (if dice.percent(30) { dice.range(5, 60) } else { 0 }, 5);
-    let (timeless, lulls) = (false, false);
-    let mut maker =
-        Maker { dice, setup, models, upstreams, events: Vec::new(), length, bad, impatient, timeless, lulls };
+    let mut maker = Maker { dice, setup, models, upstreams, events: Vec::new(), length, bad, impatient };
     for _ in 0..maker.dice.range(1, 7) {
         maker.story();
     }
-    if maker.lulls {
-        maker.pairs();
-    } else {
-        maker.traffic();
-    }
-    if upstreams > 0 && !maker.lulls {
+    maker.traffic();
+    if upstreams > 0 {
         maker.errands();
     }
     if maker.dice.percent(30) {
@@ -150,7 +140,7 @@ impl Maker {
     }
 
     fn story(&mut self) {
-        match self.dice.range(0, 20) {
+        match self.dice.range(0, 18) {
             0 => self.poison(),
             1 | 15 => self.hang(),
             2 => self.update(),
@@ -161,9 +151,7 @@ impl Maker {
             8 => self.change(),
             9 => self.burst(),
             10 if self.setup.bundle => self.bundles(),
-            17 => self.lull(),
-            18 => self.desert(),
-            19 => self.stand_in_is_replaced(),
+            17 => self.stand_in_is_replaced(),
             11 => self.bad = self.bad.max(30),
             12 if self.dice.percent(25) => {
                 let at = self.time();
@@ -193,20 +181,6 @@ impl Maker {
         if self.dice.percent(40) {
             self.blips();
         }
-    }
-
-    /// A server hangs and all its clients go away first: no deadline expires there, and no job is hedged.
-    fn desert(&mut self) {
-        self.hang();
-        self.setup.settings.policy = self.dice.pick(&[PolicyKind::None, PolicyKind::Equal]);
-        (self.impatient, self.timeless) = (100, true);
-    }
-
-    /// A server hangs while there is so little traffic that only the alarm wakes the dispatcher.
-    fn lull(&mut self) {
-        self.lulls = true;
-        let (worker, from) = (self.worker(), self.dice.range(0, 2000));
-        self.at(from, What::Temper(worker, Temper::Hung));
     }
 
     /// A new version of a model comes to one server after the other.
@@ -446,28 +420,15 @@ impl Maker {
         }
     }
 
-    /// The second of two requests in a row has less time. The dispatcher has nothing to wait for before the next two.
-    fn pairs(&mut self) {
-        let mut at = 0;
-        while at < self.length {
-            at += self.dice.range(1100, 2000);
-            let long = Ask { timeout: Some(1000), patience: None, ..self.ask() };
-            let short = Ask { timeout: Some(self.dice.pick(&[50, 200])), patience: None, ..self.ask() };
-            self.at(at, What::Ask(long));
-            let soon = at + self.dice.range(0, 5);
-            self.at(soon, What::Ask(short));
-        }
-    }
-
     fn ask(&mut self) -> Ask {
         let count = self.dice.pick(&[1, 1, 1, 1, 2, 3, 6]);
         let bad = self.bad;
         let rows = (0..count)
             .map(|_| if self.dice.range(0, 1000) < bad { Guilt::Bad } else { Guilt::Good })
             .collect();
-        let (impatient, timely) = (self.impatient, if self.timeless { 0 } else { 30 });
+        let impatient = self.impatient;
         let mut chance = |percent| self.dice.percent(percent);
-        let (exact, timed, urgent) = (chance(10), chance(timely), chance(10));
+        let (exact, timed, urgent) = (chance(10), chance(30), chance(10));
         let (biased, shifts, goes, sleeps, versioned) =
             (chance(5), chance(5), chance(impatient), chance(3), chance(5));
         Ask {
