@@ -101,13 +101,13 @@ impl Decoding {
 
     /// One output of one part.
     fn row(&self, part: &Output, declared: &TensorMetadata) -> Result<Tensor, Error> {
-        let output = part.outputs.tensors.iter().find(|output| output.name == declared.name);
-        let output = output.ok_or_else(|| Error::PartMissing { output: declared.name.clone() })?;
-        let datatype = output.tensor.datatype();
+        let row = part.outputs.row_named(&declared.name, part.row, self.pool.batched);
+        let row = row.ok_or_else(|| Error::PartMissing { output: declared.name.clone() })?;
+        let datatype = row.datatype();
         if datatype != DataType::Fp32 {
             return Err(Error::NotDecodable { output: declared.name.clone(), datatype });
         }
-        row_of(&output.tensor, part.row, self.pool.batched)
+        Ok(row)
     }
 
     /// Shape of a prediction, which may differ from a parity output's: that may have an axis for its slots.
@@ -138,9 +138,4 @@ pub(super) type Rows<'a> = SmallVec<[Option<Cow<'a, [f32]>>; 8]>;
 /// Their floats, in place where they are aligned.
 pub(super) fn floats(rows: &[Option<Tensor>]) -> Result<Rows<'_>, Error> {
     Ok(rows.iter().map(|row| row.as_ref().map(Tensor::as_f32).transpose()).collect::<Result<_, _>>()?)
-}
-
-/// One row of a tensor; the whole of one without a batch dimension.
-pub(super) fn row_of(tensor: &Tensor, row: usize, batched: bool) -> Result<Tensor, Error> {
-    Ok(if batched { tensor.slice_rows(row, 1)? } else { tensor.clone() })
 }
