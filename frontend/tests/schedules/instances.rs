@@ -241,20 +241,15 @@ impl Client for Instance {
             rows
         };
         let job = Job { instance: self, rows };
-        Box::pin(async move {
-            let deadline = context.deadline.expect("every job has a deadline");
-            let late = Error::DeadlineExceeded { waited: Duration::ZERO };
-            let run = self.run(&request, &job);
-            tokio::time::timeout_at(deadline, run).await.unwrap_or(Err(late))
-        })
+        Box::pin(by_deadline(context, async move { self.run(&request, &job).await }))
     }
 
     fn forward(
         &self,
         request: Arc<OpaqueRequest>,
-        _: CallContext,
+        context: CallContext,
     ) -> BoxFuture<'_, Result<OpaqueAnswer, Error>> {
-        Box::pin(self.clone().answers(request))
+        Box::pin(by_deadline(context, self.clone().answers(request)))
     }
 
     fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>> {
@@ -317,6 +312,15 @@ impl Client for Instance {
             Ok(())
         })
     }
+}
+
+async fn by_deadline<T>(
+    context: CallContext,
+    run: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let deadline = context.deadline.expect("every job has a deadline");
+    let late = Error::DeadlineExceeded { waited: Duration::ZERO };
+    tokio::time::timeout_at(deadline, run).await.unwrap_or(Err(late))
 }
 
 fn metadata(own: Serving) -> ModelMetadata {

@@ -117,8 +117,9 @@ pub(crate) fn config(urls: Vec<String>, concurrency: u16) -> upstreams::Config {
 pub(crate) struct Sent {
     errand: Errand,
     at: Instant,
-    /// Attempts that no server read.
+    /// Attempts that no server read, and those of them that were refused.
     unread: usize,
+    refused: usize,
 }
 
 /// A request that a server read.
@@ -154,9 +155,15 @@ impl Instance {
     pub(crate) async fn answers(self, request: Arc<OpaqueRequest>) -> Result<OpaqueAnswer, Error> {
         let number = request.headers[NUMBER].to_str().ok().and_then(|text| text.parse().ok());
         let number: usize = number.expect("every request has a number");
-        let temper = self.listens().await.inspect_err(|_| self.world.0.lock().sent[number].unread += 1)?;
+        self.world.0.lock().sent[number].unread += 1;
+        let refused = |_| {
+            self.world.0.lock().sent[number].refused += 1;
+            Error::Unsent { peer: self.address.clone(), message: "connection refused".into() }
+        };
+        let temper = self.listens().await.map_err(refused)?;
         let (run, Errand { pieces: count, streams, pause, .. }) = {
             let mut truth = self.world.0.lock();
+            truth.sent[number].unread -= 1;
             let blips = std::mem::take(&mut truth.servers[self.number].blips);
             let well = temper == Temper::Well && !blips;
             truth.runs.push(Run { request: number, server: self.number, well, open: true });
@@ -231,7 +238,7 @@ fn refusal(run: usize) -> String {
 pub(crate) async fn forward(frontend: Frontend, world: Arc<World>, errand: Errand) {
     let number = {
         let mut truth = world.0.lock();
-        truth.sent.push(Sent { errand: errand.clone(), at: Instant::now(), unread: 0 });
+        truth.sent.push(Sent { errand: errand.clone(), at: Instant::now(), unread: 0, refused: 0 });
         truth.sent.len() - 1
     };
     let patience = errand.patience.map_or(Duration::MAX, Duration::from_millis);
@@ -303,7 +310,7 @@ async fn exchange(frontend: &Frontend, errand: &Errand, number: usize) -> End {
 }
 
 fn judge(truth: &mut Truth, number: usize, End { after, answer }: End) {
-    let Sent { errand, at, unread } = truth.sent[number].clone();
+    let Sent { errand, at, unread, refused } = truth.sent[number].clone();
     let runs = truth.runs.iter().enumerate().filter(|(_, run)| run.request == number);
     let runs: Vec<(usize, Run)> = runs.map(|(place, run)| (place, run.clone())).collect();
     let failed = unread + runs.iter().filter(|(_, run)| !run.well).count();
@@ -352,7 +359,7 @@ fn judge(truth: &mut Truth, number: usize, End { after, answer }: End) {
         // The dispatcher's own schedules say when a query may be rejected, and when it may fail.
         Code::Overloaded | Code::DeadlineExceeded => {}
         _ if failed == 0 && !was_ill => truth.breach("failures have a cause", told),
-        _ if failed == 0 && errand.route.is_once() && runs.is_empty() => {
+        _ if errand.route.is_once() && runs.is_empty() && unread == refused => {
             truth.breach("a request that nothing ran runs at a healthy server", told);
         }
         // The settings allow two attempts at least.
