@@ -30,12 +30,11 @@ struct Maker {
 pub(crate) fn schedule(seed: u64) -> Schedule {
     let mut dice = Dice::new(seed);
     let models = dice.range(1, 4) as u8;
-    let bundle = dice.percent(25);
-    let workers = workers(&mut dice, models, bundle);
-    let settings = settings(&mut dice, bundle);
+    let workers = workers(&mut dice, models);
+    let settings = settings(&mut dice);
     let upstreams = dice.pick(&[0, 0, 2, 3, 4]);
     let workers = workers.into_iter().chain((0..upstreams).map(|_| upstream())).collect();
-    let setup = Setup { workers, settings, bundle };
+    let setup = Setup { workers, settings };
     let length = dice.range(15, 40) * 1000;
     let (bad, impatient) = (if dice.percent(30) { dice.range(5, 60) } else { 0 }, 5);
     let mut maker = Maker { dice, setup, models, upstreams, events: Vec::new(), length, bad, impatient };
@@ -57,7 +56,7 @@ pub(crate) fn schedule(seed: u64) -> Schedule {
     Schedule { seed, setup, events, length }
 }
 
-fn workers(dice: &mut Dice, models: u8, bundle: bool) -> Vec<Worker> {
+fn workers(dice: &mut Dice, models: u8) -> Vec<Worker> {
     let (count, quick) = (dice.range(2, 7), dice.pick(&[2, 5, 10]));
     let all: Vec<Serving> = (0..models).map(|model| serving(Model::Asked(model))).collect();
     let hesitates = dice.percent(5);
@@ -66,9 +65,6 @@ fn workers(dice: &mut Dice, models: u8, bundle: bool) -> Vec<Worker> {
             let mut models = all.clone();
             if number > 0 && dice.percent(20) {
                 models.remove(dice.range(0, models.len() as u64) as usize);
-            }
-            if bundle {
-                models.extend([2, 3].map(|k| serving(Model::Parity(k))));
             }
             models.push(serving(Model::Cheap));
             let source = if number == 0 {
@@ -91,14 +87,15 @@ fn serving(model: Model) -> Serving {
     Serving { model, version: 1, width: 2 }
 }
 
-fn settings(dice: &mut Dice, bundle: bool) -> PoolSettings {
+fn settings(dice: &mut Dice) -> PoolSettings {
     let mut settings = PoolSettings { policy: dice.pick(&PolicyKind::ALL), ..PoolSettings::default() };
     settings.batch.max_size = NonZeroU16::new(dice.pick(&[1, 1, 4, 8])).expect("positive").into();
     settings.queue_limit = NonZeroU32::new(dice.pick(&[1024, 1024, 64, 16])).expect("positive");
     settings.max_attempts = NonZeroU8::new(dice.pick(&[3, 3, 2, 5])).expect("positive");
     settings.backup_model = Some(Model::Cheap.name());
-    settings.default_answer = bundle && dice.percent(50);
     let coding = &mut settings.coding;
+    coding.code = Some(Kind::Mds);
+    coding.r = NonZeroU8::new(dice.pick(&[1, 2])).expect("positive");
     coding.k = NonZeroU8::new(dice.pick(&[2, 3])).expect("positive");
     coding.parm_plus.k_follows_load = dice.percent(50);
     coding.parm_plus.hedge = dice.percent(70);
@@ -108,10 +105,6 @@ fn settings(dice: &mut Dice, bundle: bool) -> PoolSettings {
     stand_in.bound = Fraction::percent(dice.pick(&[5, 100]));
     // The agreement is always below it.
     stand_in.agreement.floor = Fraction::percent(dice.pick(&[0, 0, 80]));
-    if !bundle {
-        coding.code = Some(Kind::Mds);
-        coding.r = NonZeroU8::new(dice.pick(&[1, 2])).expect("positive");
-    }
     settings
 }
 
@@ -150,7 +143,6 @@ impl Maker {
             7 => self.blips(),
             8 => self.change(),
             9 => self.burst(),
-            10 if self.setup.bundle => self.bundles(),
             17 => self.stand_in_is_replaced(),
             11 => self.bad = self.bad.max(30),
             12 if self.dice.percent(25) => {
@@ -298,15 +290,6 @@ impl Maker {
                 let ask = self.ask();
                 self.at(at, What::Ask(ask));
             }
-        }
-    }
-
-    fn bundles(&mut self) {
-        let mut at = self.time();
-        while at < self.length {
-            let sizes = self.dice.pick(&[vec![2], vec![2, 3], vec![3]]);
-            self.at(at, What::Bundle(sizes));
-            at += self.dice.range(3000, 10_000);
         }
     }
 

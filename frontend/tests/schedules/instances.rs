@@ -51,7 +51,6 @@ pub(crate) struct Network {
 pub(crate) fn factor(model: Model, version: u8) -> f32 {
     match model {
         Model::Asked(number) => 2.0 + f32::from(number) + 4.0 * f32::from(version - 1),
-        Model::Parity(_) => 2.0,
         Model::Cheap => -3.0,
     }
 }

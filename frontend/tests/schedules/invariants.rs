@@ -146,9 +146,8 @@ fn idle(held: Held, members: usize) -> Option<(&'static str, String)> {
     (!clean).then(|| ("no state is left behind", format!("{held:?} with {members} members")))
 }
 
-/// Describes wrong effective settings. `sizes` are those for which model 0's bundle has codes, if it has one; `settled` states
-/// that models are tested and bundles read, so that nothing is about to change.
-pub(crate) fn misfit(settings: &Value, sizes: Option<&[u8]>, settled: bool) -> Option<String> {
+/// Describes wrong effective settings; `settled` states that models are tested, so that nothing is about to change.
+pub(crate) fn misfit(settings: &Value, settled: bool) -> Option<String> {
     let models = settings["in_force"].as_object()?;
     models.iter().find_map(|(name, versions)| {
         // Routes of upstream servers have other policies.
@@ -157,59 +156,34 @@ pub(crate) fn misfit(settings: &Value, sizes: Option<&[u8]>, settled: bool) -> O
         let expected = if own.is_object() { own } else { &settings["dispatch"] };
         let versions = versions.as_object()?;
         versions.iter().find_map(|(version, standing)| {
-            let has_bundle = name == &Model::Asked(0).name() && version == "1";
-            let sizes = sizes.filter(|_| has_bundle);
-            let wrong = wrong(expected, standing, name, sizes, settled)?;
+            let wrong = wrong(expected, standing, name, settled)?;
             Some(format!("{wrong} of {name} version {version} does not follow: {standing} for {expected}"))
         })
     })
 }
 
-fn wrong(
-    expected: &Value,
-    standing: &Value,
-    name: &str,
-    sizes: Option<&[u8]>,
-    settled: bool,
-) -> Option<&'static str> {
+fn wrong(expected: &Value, standing: &Value, name: &str, settled: bool) -> Option<&'static str> {
     let policy = standing["policy"].as_str().unwrap_or_default();
     let as_expected = standing["policy"] == expected["policy"];
-    let can = can(expected, name, sizes);
+    // All models are linear, so that they can be coded.
+    let can = match expected["policy"].as_str().unwrap_or_default() {
+        "approximate-backup" => expected["backup_model"] != name,
+        "stand-in" => expected["stand_in"]["model"] != name,
+        _ => true,
+    };
     let explained = standing["not_coded"].is_string() != as_expected;
-    // A model that was not tested so far is hedged without a reason, and so are parity models for ever. A stand-in must
-    // have the model's shape, and shapes change.
-    let is_parity = matches!(Model::named(name), Some(Model::Parity(_)));
-    let certain = !is_parity && (expected["policy"] != "stand-in" || !can);
+    // A model that was not tested so far is hedged without a reason. A stand-in must have the model's shape, and shapes change.
+    let certain = expected["policy"] != "stand-in" || !can;
     let stands = match (as_expected, settled && certain) {
         (true, settled) => explained && (can || !settled),
         (false, true) => policy == "hedge" && explained && !can,
         (false, false) => policy == "hedge",
     };
-    let has_default = sizes.is_some() && expected["default_answer"] == true;
     let codes = standing["coding"]["codes"].as_array().map(Vec::as_slice).unwrap_or_default();
     let coded = matches!(policy, "parm" | "parm+");
     let fits = |code: &Value| code["parities"] == expected["coding"]["r"];
     let wanted = |code: &Value| code["k"] == expected["coding"]["k"];
     let codes_fit = coded == codes.iter().any(wanted) && codes.iter().all(fits) && coded != codes.is_empty();
-    let each = [
-        (stands, "policy"),
-        (standing["batch"] == expected["batch"], "batch"),
-        (standing["default_answer"] == has_default, "default answer"),
-        (codes_fit, "coding"),
-    ];
+    let each = [(stands, "policy"), (standing["batch"] == expected["batch"], "batch"), (codes_fit, "coding")];
     each.into_iter().find_map(|(fits, what)| (!fits).then_some(what))
-}
-
-/// Whether a model can be served with the requested policy.
-fn can(expected: &Value, name: &str, sizes: Option<&[u8]>) -> bool {
-    match expected["policy"].as_str().unwrap_or_default() {
-        "parm" | "parm+" if expected["coding"]["code"] == "mds" => sizes.is_none(),
-        "parm" | "parm+" => {
-            let trained = |k: &u8| expected["coding"]["k"] == *k && expected["coding"]["r"] == 1;
-            sizes.is_some_and(|sizes| sizes.iter().any(trained))
-        }
-        "approximate-backup" => expected["backup_model"] != name,
-        "stand-in" => expected["stand_in"]["model"] != name,
-        _ => true,
-    }
 }

@@ -4,14 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use parm_encoder::{CodeSpec, Kind};
 use parm_frontend::{Config, Frontend, Timers};
-use parm_parity_models::bundle::{
-    Calibration, Deployed, Input, Manifest, Meaning, ModelFile, Output, Parity, Range,
-};
-use parm_protocol::{DataType, InferenceService};
+use parm_protocol::InferenceService;
 use parm_settings::PolicyKind;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -25,9 +21,6 @@ use crate::{clients, invariants, opaque, take_panic};
 
 /// Time for all instances to join.
 const START: Duration = Duration::from_secs(4);
-
-/// Initial group sizes of a bundle's codes.
-const SIZES: [u8; 2] = [2, 3];
 
 /// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,8 +63,7 @@ impl Stage {
         let workers = &schedule.setup.workers;
         let from = Instant::now() + START;
         let known = |worker: &Worker| Server::new(worker.source, worker.models.clone(), from);
-        let sizes = schedule.setup.bundle.then(|| SIZES.to_vec());
-        let world = Arc::new(World::new(workers.iter().map(known).collect(), sizes));
+        let world = Arc::new(World::new(workers.iter().map(known).collect()));
         world.0.lock().once = schedule.setup.settings.policy == PolicyKind::Once;
         let config = config(schedule, &world.0.lock(), folder);
         let routes = config.upstreams.client().expect("valid routes").routes;
@@ -180,11 +172,6 @@ impl Stage {
                     let _ = frontend.unload_model(&Model::Asked(model).name()).await;
                 });
             }
-            What::Bundle(sizes) => {
-                let mut truth = self.world.0.lock();
-                bundle(&self.folder, &sizes, truth.millis());
-                truth.sizes = Some(sizes);
-            }
         }
     }
 
@@ -206,7 +193,7 @@ impl Stage {
     async fn settings_follow(&self, settled: bool) {
         let settings = self.admin.settings().await;
         let mut truth = self.world.0.lock();
-        if let Some(difference) = invariants::misfit(&settings, truth.sizes.as_deref(), settled) {
+        if let Some(difference) = invariants::misfit(&settings, settled) {
             truth.breach("effective settings follow from requested ones", || difference);
         }
     }
@@ -264,47 +251,5 @@ fn config(schedule: &Schedule, truth: &Truth, folder: &Path) -> Config {
         fs::write(folder.join("workers"), truth.file()).expect("a file can be written");
         config.workers_file = Some(folder.join("workers"));
     }
-    if schedule.setup.bundle {
-        bundle(folder, &SIZES, 0);
-        config.bundles = Some(folder.join("bundles"));
-    }
     config
-}
-
-/// Writes model 0's bundle. The file's time is simulated, because the system's would differ between runs.
-fn bundle(folder: &Path, sizes: &[u8], millis: u64) {
-    let (datatype, shape) = (DataType::Fp32, vec![-1, 2]);
-    let file = |name: String| ModelFile { name, version: 1, sha256: "0".repeat(64) };
-    let output = |name: &str| Output {
-        name: name.into(),
-        datatype,
-        shape: shape.clone(),
-        meaning: Meaning::Logits,
-        default_answer: Some(vec![0.5, -0.5]),
-    };
-    let parity = |k: &u8| Parity {
-        code: CodeSpec::new(Kind::Sum, usize::from(*k), 1),
-        models: vec![file(Model::Parity(*k).name())],
-        learned: None,
-        training: None,
-        accuracy: None,
-        calibration: Some(Calibration::default()),
-    };
-    let range = Some(Range { low: -3000.0, high: 3000.0 });
-    let mut manifest = Manifest::new(Deployed {
-        version: 1,
-        sha256: "0".repeat(64),
-        inputs: vec![Input { name: "x".into(), datatype, shape: shape.clone(), range }],
-        outputs: vec![output("y"), output("z")],
-        preprocessing: None,
-    });
-    manifest.parities = sizes.iter().map(parity).collect();
-    let own = folder.join("bundles").join(Model::Asked(0).name());
-    fs::create_dir_all(&own).expect("a folder can be made");
-    let path = own.join("parm.toml");
-    manifest.write(&path).expect("a manifest can be written");
-    let opened = fs::File::options().write(true).open(&path);
-    let set =
-        opened.and_then(|file| file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_millis(1 + millis)));
-    set.expect("a file's time can be set");
 }

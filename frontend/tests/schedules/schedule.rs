@@ -23,8 +23,6 @@ pub(crate) struct Schedule {
 pub(crate) struct Setup {
     pub(crate) workers: Vec<Worker>,
     pub(crate) settings: PoolSettings,
-    /// Whether model 0 has a bundle, with parity models of the code `sum`.
-    pub(crate) bundle: bool,
 }
 
 /// A server, and the source that lists it.
@@ -60,8 +58,6 @@ pub(crate) struct Serving {
 pub(crate) enum Model {
     /// One with clients.
     Asked(u8),
-    /// The parity model of model 0 for groups of this size.
-    Parity(u8),
     /// The backup model.
     Cheap,
 }
@@ -92,8 +88,6 @@ pub(crate) enum What {
     Settings(Option<u8>, Value),
     Load(u8),
     Unload(u8),
-    /// Model 0's bundle has parity models for these group sizes.
-    Bundle(Vec<u8>),
     /// The workers file does not exist for this many milliseconds.
     NoFile(u64),
     /// One answer of the name server lacks a member.
@@ -174,15 +168,13 @@ impl Model {
     pub(crate) fn name(self) -> String {
         match self {
             Self::Asked(number) => format!("m{number}"),
-            Self::Parity(k) => format!("sum{k}"),
             Self::Cheap => "cheap".into(),
         }
     }
 
     pub(crate) fn named(name: &str) -> Option<Self> {
         let asked = name.strip_prefix('m').and_then(|number| number.parse().ok()).map(Self::Asked);
-        let parity = || name.strip_prefix("sum").and_then(|k| k.parse().ok()).map(Self::Parity);
-        asked.or_else(parity).or_else(|| (name == "cheap").then_some(Self::Cheap))
+        asked.or_else(|| (name == "cheap").then_some(Self::Cheap))
     }
 }
 

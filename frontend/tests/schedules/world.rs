@@ -92,8 +92,6 @@ pub(crate) struct Truth {
     pub(crate) dns_is_down: bool,
     /// Whether the next answer of the name server lacks a member.
     pub(crate) dns_is_short: bool,
-    /// Group sizes for which model 0's bundle has codes; `None` without a bundle.
-    pub(crate) sizes: Option<Vec<u8>>,
     pub(crate) breaches: Vec<Breach>,
     /// Hash of all observations: the same seed must give the same.
     pub(crate) trace: u64,
@@ -103,7 +101,7 @@ pub(crate) struct Truth {
 pub(crate) struct World(pub(crate) Mutex<Truth>);
 
 impl World {
-    pub(crate) fn new(servers: Vec<Server>, sizes: Option<Vec<u8>>) -> Self {
+    pub(crate) fn new(servers: Vec<Server>) -> Self {
         Self(Mutex::new(Truth {
             start: Instant::now(),
             rows: Vec::new(),
@@ -118,7 +116,6 @@ impl World {
             once: false,
             dns_is_down: false,
             dns_is_short: false,
-            sizes,
             breaches: Vec::new(),
             trace: 0,
         }))
@@ -149,7 +146,7 @@ impl Server {
 }
 
 impl Truth {
-    pub(crate) fn millis(&self) -> u64 {
+    fn millis(&self) -> u64 {
         self.start.elapsed().as_millis() as u64
     }
 
