@@ -313,6 +313,11 @@ impl Driver {
         self.journal.tell(self.now_ms(), kind, what);
     }
 
+    /// Adds an event about a model.
+    pub(super) fn tell_of(&self, pool: &Pool, text: String) {
+        self.tell(Kind::Model, Happening { model: Some(pool.id), text, ..Happening::default() });
+    }
+
     /// Tells the dispatcher and the coders that a time has come.
     fn wake(self: &Arc<Self>) {
         self.with(|state| {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parm_dispatcher::{GroupKey, QueryKey};
 use parm_encoder::{Received, Set, Workspace};
-use parm_parity_models::bundle::{ClassScores, Meaning};
+use parm_parity_models::bundle::ClassScores;
 use parm_protocol::{DataType, NamedTensor, Tensor, TensorMetadata};
 use smallvec::SmallVec;
 
@@ -67,9 +67,13 @@ impl Decoding {
         let values: SmallVec<[Cow<'_, [f32]>; 4]> =
             tensors.iter().map(Tensor::as_f32).collect::<Result<_, _>>()?;
         let scores = declared.iter().zip(&tensors).zip(&values).filter_map(|((declared, tensor), values)| {
-            ClassScores::new(values, tensor.shape().last().copied().unwrap_or(1), self.meaning(declared))
+            ClassScores::new(
+                values,
+                tensor.shape().last().copied().unwrap_or(1),
+                self.coder.meaning(&declared.name),
+            )
         });
-        let confidence = self.coder.calibration.confidence(scores);
+        let confidence = self.coder.calibration().confidence(scores);
         drop(values);
         let named = declared.iter().zip(tensors);
         let named = named.map(|(declared, tensor)| NamedTensor::new(declared.name.clone(), tensor));
@@ -124,11 +128,6 @@ impl Decoding {
             None => return None,
         };
         Some(std::iter::repeat_n(1, batch).chain(row).collect())
-    }
-
-    fn meaning(&self, declared: &TensorMetadata) -> Meaning {
-        let known = self.coder.meanings.iter().find(|(name, _)| *name == declared.name);
-        known.map_or(Meaning::Values, |(_, meaning)| *meaning)
     }
 }
 
