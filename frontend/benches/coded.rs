@@ -1,10 +1,9 @@
 //! Benchmark of the cost of coding and stand-ins at the frontend.
 //!
 //! It sends the same open traffic of 3 KB queries with and without a code of k = 4 or a stand-in of a quarter of the
-//! cost, over instances with a fixed service time. It prints the processor time of the frontend's threads per query,
-//! and the clients' latency. Clients and instances have threads of their own, which are not counted, with precise
-//! timers: tokio's would cause a burst every millisecond. `cargo bench -p parm-frontend --bench coded` takes six
-//! minutes; `-- stand-in` compares only that one.
+//! cost, over instances with a fixed service time. It prints the processor time of the frontend's threads per query.
+//! Clients and instances have threads of their own, which are not counted, with precise timers: tokio's would cause a
+//! burst every millisecond. `cargo bench -p parm-frontend --bench coded` takes six minutes.
 //!
 //! Instances are in the process, so the cost of the network is missing: the printed relative cost is an upper bound.
 //! Runs of the variants alternate.
@@ -160,44 +159,32 @@ async fn frontend(way: Way) -> Frontend {
     frontend
 }
 
-/// Result of a run.
-struct Run {
-    cpu_us: f64,
-    median: f64,
-    p99: f64,
-    /// Parities or stand-ins per query.
-    extra: f64,
-}
-
-async fn run(way: Way) -> Run {
+/// Processor time of a query in microseconds, and parities or stand-ins per query.
+async fn run(way: Way) -> [f64; 2] {
     let frontend = frontend(way).await;
     send(&frontend, QUERIES / 10).await;
     let before = cpu();
-    let mut times = send(&frontend, QUERIES).await;
+    send(&frontend, QUERIES).await;
     let cpu_us = (cpu() - before).as_secs_f64() * 1e6 / QUERIES as f64;
-    times.sort_unstable();
-    let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
     let page = frontend.metrics();
     let started = ["parm_parities_total{event=\"sent\"", "parm_stand_ins_total{event=\"late\""];
     let counted = page.lines().filter(|line| started.iter().any(|start| line.starts_with(start)));
     let extra: f64 = counted.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum();
-    Run { cpu_us, median: at(0.5), p99: at(0.99), extra: extra / (QUERIES * 11 / 10) as f64 }
+    [cpu_us, extra / (QUERIES * 11 / 10) as f64]
 }
 
 /// Sends queries at a steady pace; the generator does the same work for each variant.
-async fn send(frontend: &Frontend, count: usize) -> Vec<Duration> {
+async fn send(frontend: &Frontend, count: usize) {
     let (frontend, runtime) = (frontend.clone(), Handle::current());
     let (sent, all) = oneshot::channel();
     let clients = std::thread::Builder::new().name("clients".into());
     clients.spawn(move || drop(sent.send(send_all(&frontend, &runtime, count)))).unwrap();
-    let mut times = Vec::with_capacity(count);
     for asked in all.await.unwrap() {
-        times.push(asked.await.unwrap());
+        asked.await.unwrap();
     }
-    times
 }
 
-fn send_all(frontend: &Frontend, runtime: &Handle, count: usize) -> Vec<JoinHandle<Duration>> {
+fn send_all(frontend: &Frontend, runtime: &Handle, count: usize) -> Vec<JoinHandle<()>> {
     let start = Instant::now();
     let data: Vec<f32> = (0..784).map(|i| (i % 29) as f32 / 29.0).collect();
     let tensor = Tensor::from_f32([1, 784].as_slice(), &data).unwrap();
@@ -208,19 +195,16 @@ fn send_all(frontend: &Frontend, runtime: &Handle, count: usize) -> Vec<JoinHand
         inputs: vec![NamedTensor::new("x", tensor)],
         outputs: Vec::new(),
     };
-    let mut asked = Vec::with_capacity(count);
-    for index in 0..count {
+    let send = |index: usize| {
         let due = start + GAP * index as u32;
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         let (frontend, request) = (frontend.clone(), request.clone());
-        asked.push(runtime.spawn(async move {
-            let arrived = tokio::time::Instant::now();
-            let context = Context::new(arrived, Transport::Http);
+        runtime.spawn(async move {
+            let context = Context::new(tokio::time::Instant::now(), Transport::Http);
             frontend.infer(request, context).await.unwrap();
-            arrived.elapsed()
-        }));
-    }
-    asked
+        })
+    };
+    (0..count).map(send).collect()
 }
 
 /// Processor time of the frontend's threads, user and system.
@@ -235,35 +219,22 @@ fn cpu() -> Duration {
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    println!(
-        "| way | CPU us per query | relative to hedge | p50 ms | p99 ms | parities or stand-ins per query |"
-    );
-    println!("|---|---|---|---|---|---|");
-    // Without arguments all variants run, otherwise the first and those whose names are given.
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let is_wanted = |way: &Way| wanted.is_empty() || wanted.iter().any(|word| way.name.starts_with(word));
-    let ways: Vec<Way> = WAYS.into_iter().filter(|way| way.name == "hedge" || is_wanted(way)).collect();
-    let mut all: Vec<Vec<Run>> = ways.iter().map(|_| Vec::new()).collect();
+    println!("| way | CPU us per query | relative to hedge | parities or stand-ins per query |");
+    println!("|---|---|---|---|");
+    let mut all = WAYS.map(|_| Vec::new());
     for _ in 0..ROUNDS {
-        for (way, runs) in ways.iter().zip(&mut all) {
+        for (way, runs) in WAYS.iter().zip(&mut all) {
             runs.push(runtime.block_on(async { tokio::spawn(run(*way)).await.unwrap() }));
         }
     }
-    let middle = |runs: &[Run], value: fn(&Run) -> f64| {
-        let mut values: Vec<f64> = runs.iter().map(value).collect();
+    let middle = |runs: &[[f64; 2]], place: usize| {
+        let mut values: Vec<f64> = runs.iter().map(|run| run[place]).collect();
         values.sort_by(f64::total_cmp);
         values[values.len() / 2]
     };
-    let plain = middle(&all[0], |run| run.cpu_us);
-    for (way, runs) in ways.iter().zip(&all) {
-        let cpu = middle(runs, |run| run.cpu_us);
-        println!(
-            "| {} | {cpu:.1} | {:+.1} % | {:.2} | {:.2} | {:.2} |",
-            way.name,
-            100.0 * (cpu / plain - 1.0),
-            middle(runs, |run| run.median),
-            middle(runs, |run| run.p99),
-            middle(runs, |run| run.extra),
-        );
+    let plain = middle(&all[0], 0);
+    for (way, runs) in WAYS.iter().zip(&all) {
+        let (cpu, extra) = (middle(runs, 0), middle(runs, 1));
+        println!("| {} | {cpu:.1} | {:+.1} % | {extra:.2} |", way.name, 100.0 * (cpu / plain - 1.0));
     }
 }

@@ -6,7 +6,6 @@
 //! run once more on an idle instance; and while answers are withheld the stand-in runs for some queries only ([`Agreement`] says
 //! which).
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parm_dispatcher::{Accept, Agreement, Doubts, InstanceKey, Shape, Submission, Time, Why};
@@ -15,20 +14,15 @@ use smallvec::SmallVec;
 use super::attempt::{Ending, Job, Payload, Role};
 use super::call::{Output, QueryRow};
 use super::driver::Driver;
+use super::lines::Lines;
 use super::pool::{Pool, PoolId};
 use super::state::{State, patience};
 use crate::console::{Happening, Kind};
 
-/// What is known about the stand-ins of pools.
-#[derive(Default)]
-pub(super) struct Agreements {
-    known: BTreeMap<PoolId, Known>,
-}
-
-/// What is known about one.
+/// What is known about the stand-in of a pool.
 pub(super) struct Known {
     pub(super) agreement: Agreement,
-    doubts: Doubts<InstanceKey>,
+    pub(super) doubts: Doubts<InstanceKey>,
     pub(super) counts: Counts,
 }
 
@@ -88,54 +82,32 @@ pub(super) fn compare(driver: &Arc<Driver>, job: &Job, pairs: SmallVec<[Pair; 1]
     }
 }
 
-impl Agreements {
-    pub(super) fn of(&self, pool: PoolId) -> Option<&Known> {
-        self.known.get(&pool)
+impl Default for Known {
+    fn default() -> Self {
+        Self { agreement: Agreement::new(0.0), doubts: Doubts::default(), counts: Counts::default() }
     }
+}
 
-    /// Sets the floor of a pool with a stand-in.
-    pub(super) fn configure(&mut self, pool: PoolId, floor: f64) {
-        let new = || Known {
-            agreement: Agreement::new(floor),
-            doubts: Doubts::default(),
-            counts: Counts::default(),
-        };
-        self.known.entry(pool).or_insert_with(new).agreement.configure(floor);
-    }
-
+impl Known {
     /// Begins anew with another stand-in, whose floor is to be configured, but goes on counting.
-    pub(super) fn restart(&mut self, pool: PoolId) {
-        if let Some(known) = self.known.get_mut(&pool) {
-            known.agreement = Agreement::new(0.0);
-            known.doubts = Doubts::default();
-        }
-    }
-
-    pub(super) fn forget(&mut self, pool: PoolId) {
-        self.known.remove(&pool);
+    pub(super) fn restart(&mut self) {
+        *self = Self { counts: self.counts, ..Self::default() };
     }
 
     /// Takes note of a stand-in's outputs.
-    pub(super) fn answered(&mut self, pool: PoolId, outputs: &[Option<Output>]) {
-        let Some(Known { counts, .. }) = self.known.get_mut(&pool) else { return };
+    pub(super) fn answered(&mut self, outputs: &[Option<Output>]) {
         let sure = outputs.iter().flatten().count() as u64;
-        counts.answered += sure;
-        counts.unsure += outputs.len() as u64 - sure;
-    }
-
-    /// The compared answers of an instance, and how many of them agreed.
-    pub(super) fn compared(&self, instance: InstanceKey) -> Option<[f64; 2]> {
-        let of = self.known.values().map(|known| known.doubts.of(instance));
-        of.reduce(|sum, own| [sum[0] + own[0], sum[1] + own[1]]).filter(|[compared, _]| *compared > 0.0)
-    }
-
-    /// Forgets an instance.
-    pub(super) fn leave(&mut self, instance: InstanceKey) {
-        self.known.values_mut().for_each(|known| known.doubts.forget(instance));
+        self.counts.answered += sure;
+        self.counts.unsure += outputs.len() as u64 - sure;
     }
 }
 
 impl State {
+    /// What is known about a pool's stand-in, if it ever had one.
+    pub(super) fn stand_in_of(&mut self, pool: PoolId) -> Option<&mut Known> {
+        self.pools.get_mut(&pool)?.stand_in.as_mut()
+    }
+
     /// Takes note of comparisons.
     pub(super) fn compared(&mut self, driver: &Driver, job: &Job, said: &[(Pair, bool)]) {
         let pool = job.pool.id;
@@ -145,7 +117,7 @@ impl State {
                 self.agrees(query, job.place().job, *agrees);
             }
         }
-        let Some(known) = self.agreements.known.get_mut(&pool) else { return };
+        let Some(known) = self.stand_in_of(pool) else { return };
         let before = known.agreement.is_withheld();
         let mut suspects = SmallVec::<[InstanceKey; 2]>::new();
         for (place, (Pair { prediction, answer, .. }, agrees)) in said.iter().enumerate() {
@@ -171,28 +143,25 @@ impl State {
 
     /// A query was answered by its stand-in: where no run of the model has begun, one is made to compare the two.
     pub(super) fn check(&mut self, now: Time, row: &QueryRow) {
-        let pool = row.call.pool.id;
-        let Some(model) = self.pools.get(&pool).map(|lines| lines.own) else { return };
+        let Some(lines) = self.pools.get_mut(&row.call.pool.id) else { return };
+        let model = lines.own;
         if row.with(|record| record.sent) {
             return;
         }
-        if self.agreements.known.get_mut(&pool).is_some_and(|known| known.agreement.is_compared()) {
+        if lines.stand_in.as_mut().is_some_and(|known| known.agreement.is_compared()) {
             self.submit_check(now, model, row);
         }
     }
 
     /// A query arrives: while its stand-in's answers are withheld, one in some runs it for comparison.
     pub(super) fn try_withheld(&mut self, now: Time, row: &QueryRow) {
-        let pool = row.call.pool.id;
-        let Some(known) = self.agreements.known.get_mut(&pool).filter(|known| known.agreement.is_withheld())
+        let Some(Lines { helper: Some((_, model)), stand_in: Some(known), .. }) =
+            self.pools.get_mut(&row.call.pool.id)
         else {
             return;
         };
-        if !known.agreement.is_tried() {
-            return;
-        }
-        let helper = self.pools.get(&pool).and_then(|lines| lines.helper.as_ref()).map(|(_, key)| *key);
-        if let Some(model) = helper {
+        if known.agreement.is_withheld() && known.agreement.is_tried() {
+            let model = *model;
             self.submit_check(now, model, row);
         }
     }
@@ -241,7 +210,7 @@ impl State {
             return;
         }
         let is_ejected = self.react(driver, |state, now| state.dispatcher.distrust(now, instance, model));
-        if let Some(known) = self.agreements.known.get_mut(&pool.id) {
+        if let Some(known) = self.stand_in_of(pool.id) {
             known.counts.ejected += u64::from(is_ejected);
         }
     }

@@ -47,7 +47,6 @@ pub(crate) struct Call {
 struct Progress {
     /// `None` once it has its verdict.
     told: Option<oneshot::Sender<Verdict>>,
-    answers: SmallVec<[Option<RowAnswer>; 1]>,
     missing: usize,
     records: SmallVec<[Record; 1]>,
 }
@@ -63,6 +62,8 @@ pub(super) struct Record {
     pub(super) runs: u16,
     /// Whether it has a reply.
     pub(super) replied: bool,
+    /// Until all rows have theirs.
+    answer: Option<RowAnswer>,
     /// Whether its own prediction arrived, or its time does not matter.
     pub(super) came: bool,
     /// The last instance's error, and how many attempts failed.
@@ -117,7 +118,6 @@ impl Call {
         let stories = std::iter::repeat_with(stories).take(rows);
         let progress = Progress {
             told: Some(told),
-            answers: std::iter::repeat_with(|| None).take(rows).collect(),
             missing: rows,
             records: stories.map(|story| Record { story, ..Record::default() }).collect(),
         };
@@ -136,12 +136,12 @@ impl Call {
         answer: RowAnswer,
     ) -> Option<(oneshot::Sender<Verdict>, Answers)> {
         let mut progress = self.progress.lock();
-        progress.missing -= usize::from(progress.answers[index].replace(answer).is_none());
+        progress.missing -= usize::from(progress.records[index].answer.replace(answer).is_none());
         if progress.missing > 0 {
             return None;
         }
         let told = progress.told.take()?;
-        Some((told, progress.answers.drain(..).flatten().collect()))
+        Some((told, progress.records.iter_mut().filter_map(|record| record.answer.take()).collect()))
     }
 
     /// Ends the request without an answer. Returns who waits for its verdict, if it has none yet.

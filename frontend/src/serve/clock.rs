@@ -1,7 +1,8 @@
 //! Conversion between the dispatcher's time and the runtime's.
 
 use std::num::NonZeroU64;
-use std::sync::{Arc, Weak};
+use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{io, thread};
 
@@ -91,7 +92,7 @@ impl Clock {
     }
 }
 
-/// Is woken by an alarm, precisely at the time that it requested.
+/// An alarm with one time, which wakes precisely then.
 ///
 /// tokio's timers fire about a millisecond late, which is as long as the hedge delay of a fast model. A thread that
 /// waits on a condition variable with the smallest timer slack is about ten microseconds late and costs nothing while
@@ -100,12 +101,6 @@ impl Clock {
 /// The alarm is set outside of the dispatcher's lock, so two settings may overtake each other. Each has a turn,
 /// assigned under the lock, and a setting older than the last one is ignored. Otherwise the dispatcher would wait for a
 /// time at which it is not woken.
-pub(crate) trait Wake: Send + Sync + 'static {
-    /// Called at the set time.
-    fn wake(self: Arc<Self>);
-}
-
-/// An alarm with one time.
 pub(crate) enum Alarm {
     Thread(Arc<Shared>),
     Task(watch::Sender<Target>),
@@ -136,19 +131,23 @@ impl Alarm {
         }
     }
 
-    /// Starts to wake `sleeper`; ends when the alarm is dropped.
-    pub(crate) fn start<W: Wake>(&self, sleeper: Weak<W>, lifelines: &Lifelines) -> io::Result<()> {
+    /// Starts to call `wake` at the set times; ends when that says so, or when the alarm is dropped.
+    pub(crate) fn start(
+        &self,
+        wake: impl Fn() -> ControlFlow<()> + Send + Sync + 'static,
+        lifelines: &Lifelines,
+    ) -> io::Result<()> {
         match self {
             Self::Thread(shared) => {
                 let (shared, lifelines) = (shared.clone(), lifelines.clone());
                 let run = move || {
                     let _line = lifelines.hold("the timer");
-                    shared.run(&sleeper);
+                    shared.run(wake);
                 };
                 thread::Builder::new().name("parm-timer".into()).spawn(run)?;
             }
             Self::Task(set) => {
-                lifelines.spawn(&Handle::current(), "the timer", sleep(set.subscribe(), sleeper));
+                lifelines.spawn(&Handle::current(), "the timer", sleep(set.subscribe(), wake));
             }
         }
         Ok(())
@@ -192,13 +191,10 @@ impl Target {
 }
 
 impl Shared {
-    fn run<W: Wake>(&self, sleeper: &Weak<W>) {
+    fn run(&self, wake: impl Fn() -> ControlFlow<()>) {
         // Rejected only by exotic kernels; wakes are then about 50 us later.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        while self.wait() {
-            let Some(sleeper) = sleeper.upgrade() else { return };
-            sleeper.wake();
-        }
+        while self.wait() && wake().is_continue() {}
     }
 
     /// Waits until the alarm is due; false at its end.
@@ -224,16 +220,17 @@ impl Shared {
     }
 }
 
-async fn sleep<W: Wake>(mut target: watch::Receiver<Target>, sleeper: Weak<W>) {
+async fn sleep(mut target: watch::Receiver<Target>, wake: impl Fn() -> ControlFlow<()>) {
     loop {
         let Target { at, turn, .. } = *target.borrow_and_update();
         tokio::select! {
             biased;
             changed = target.changed() => if changed.is_err() { return },
             () = async { tokio::time::sleep_until(at.unwrap_or_else(Instant::now)).await }, if at.is_some() => {
-                let Some(sleeper) = sleeper.upgrade() else { return };
+                if wake().is_break() {
+                    return;
+                }
                 // A setting made meanwhile stays; only the one that fired is cleared.
-                sleeper.wake();
                 if target.borrow_and_update().turn == turn && target.changed().await.is_err() {
                     return;
                 }
@@ -249,33 +246,15 @@ mod tests {
 
     use super::*;
 
-    struct Bell(mpsc::SyncSender<Instant>);
-
-    impl Wake for Bell {
-        fn wake(self: Arc<Self>) {
-            let _ = self.0.send(Instant::now());
-        }
-    }
-
     #[test]
-    fn alarm_thread_wakes_at_last_set_time_and_not_before() {
+    fn alarm_thread_wakes_at_its_last_time_and_is_woken_only_for_an_earlier_one() {
         let (send, rung) = mpsc::sync_channel(4);
-        let bell = Arc::new(Bell(send));
         let alarm = Alarm::new(Timers::Precise);
-        alarm.start(Arc::downgrade(&bell), &Lifelines::default()).unwrap();
-        let soon = Instant::now() + Duration::from_millis(5);
-        alarm.set(Instant::now() + Duration::from_secs(3600), 1);
-        alarm.set(soon, 2);
-        assert!(rung.recv().unwrap() >= soon);
-        assert_eq!(rung.try_recv(), Err(mpsc::TryRecvError::Empty));
-    }
-
-    #[test]
-    fn alarm_thread_is_woken_only_by_earlier_settings() {
-        let (send, rung) = mpsc::sync_channel(4);
-        let bell = Arc::new(Bell(send));
-        let alarm = Alarm::new(Timers::Precise);
-        alarm.start(Arc::downgrade(&bell), &Lifelines::default()).unwrap();
+        let rings = move || match send.send(Instant::now()) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        };
+        alarm.start(rings, &Lifelines::default()).unwrap();
         let Alarm::Thread(shared) = &alarm else { unreachable!() };
         alarm.set(Instant::now() + Duration::from_secs(3600), 1);
         while shared.target.lock().looked_at.is_none() {
@@ -287,6 +266,7 @@ mod tests {
         let soon = Instant::now() + Duration::from_millis(5);
         alarm.set(soon, 3);
         assert!(rung.recv_timeout(Duration::from_secs(60)).unwrap() >= soon);
+        assert_eq!(rung.try_recv(), Err(mpsc::TryRecvError::Empty));
     }
 
     #[tokio::test]
@@ -304,20 +284,12 @@ mod tests {
         }
     }
 
-    struct Trap;
-
-    impl Wake for Trap {
-        fn wake(self: Arc<Self>) {
-            panic!("intended by the test");
-        }
-    }
-
     #[tokio::test]
     async fn panic_while_waking_breaks_the_line() {
         for timers in [Timers::Precise, Timers::Runtime] {
-            let (trap, lifelines) = (Arc::new(Trap), Lifelines::default());
+            let lifelines = Lifelines::default();
             let alarm = Alarm::new(timers);
-            alarm.start(Arc::downgrade(&trap), &lifelines).unwrap();
+            alarm.start(|| panic!("intended by the test"), &lifelines).unwrap();
             alarm.set(Instant::now(), 1);
             assert_eq!(lifelines.broken().await, "the timer");
         }

@@ -160,7 +160,7 @@ impl State {
             };
             for (place, inputs) in queries.into_iter().enumerate() {
                 let parity = Arc::new(Parity {
-                    model: group.coder.models.get(place).unwrap_or(&pool.model).clone(),
+                    model: group.coder.model(place).unwrap_or_else(|| pool.model.clone()),
                     pool: pool.clone(),
                     coder: group.coder.clone(),
                     inputs,

@@ -10,6 +10,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::call::{Call, Failed, Verdict};
-use super::clock::{Alarm, Clock, Timers, Wake};
+use super::clock::{Alarm, Clock, Timers};
 use super::coding::Desk;
 use super::inputs::Inputs;
 use super::instance::{Instance, InstanceId, Listener};
@@ -100,7 +101,15 @@ impl Driver {
             alarm: Alarm::new(timers),
             state: Mutex::new(state),
         });
-        driver.alarm.start(Arc::downgrade(&driver), &driver.lifelines)?;
+        let weak = Arc::downgrade(&driver);
+        let wake = move || match weak.upgrade() {
+            Some(driver) => {
+                driver.wake();
+                ControlFlow::Continue(())
+            }
+            None => ControlFlow::Break(()),
+        };
+        driver.alarm.start(wake, &driver.lifelines)?;
         Ok(driver)
     }
 
@@ -187,7 +196,8 @@ impl Driver {
             state.react(self, |state, now| {
                 state.dispatcher.leave(now, key);
                 state.instances.remove(&key);
-                state.agreements.leave(key);
+                let known = state.pools.values_mut().filter_map(|lines| lines.stand_in.as_mut());
+                known.for_each(|known| known.doubts.forget(key));
                 // Nobody hears their ends.
                 state.running.values_mut().filter(|own| own.job.at == key).for_each(|own| own.stop = None);
             });
@@ -303,24 +313,28 @@ impl Driver {
         self.journal.tell(self.now_ms(), kind, what);
     }
 
+    /// Adds an event about a model.
+    pub(super) fn tell_of(&self, pool: &Pool, text: String) {
+        self.tell(Kind::Model, Happening { model: Some(pool.id), text, ..Happening::default() });
+    }
+
+    /// Tells the dispatcher and the coders that a time has come.
+    fn wake(self: &Arc<Self>) {
+        self.with(|state| {
+            state.wakes_at = None;
+            state.react(self, |state, now| {
+                state.dispatcher.tick(now);
+                state.coded.values_mut().for_each(|coded| coded.coder.tick(now));
+            });
+        });
+    }
+
     fn abandon(self: &Arc<Self>, call: &Arc<Call>) {
         if call.close().is_none() {
             return; // it has its verdict
         }
         self.with(|state| {
             state.react(self, |state, now| state.cancel(now, call));
-        });
-    }
-}
-
-impl Wake for Driver {
-    fn wake(self: Arc<Self>) {
-        self.with(|state| {
-            state.wakes_at = None;
-            state.react(&self, |state, now| {
-                state.dispatcher.tick(now);
-                state.coded.values_mut().for_each(|coded| coded.coder.tick(now));
-            });
         });
     }
 }

@@ -2,19 +2,16 @@
 //!
 //! A query's prediction is the beginning of its answer. What follows is passed on by the server that began it.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{self, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::{CONTENT_LOCATION, LOCATION};
 use http::{HeaderMap, HeaderName, HeaderValue};
-use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
 use parm_dispatcher::{Failure, Reject, Shape};
 use parm_protocol::{
     Broken, Context, Error, FORWARDED_HOST, FORWARDED_SCHEME, InferRequest, ModelRef, OpaqueAnswer,
-    OpaqueBody, OpaqueRequest, RestOfBody, is_grpc, terms,
+    OpaqueBody, OpaqueRequest, is_grpc, terms,
 };
 use parm_transport::keys;
 
@@ -119,7 +116,7 @@ impl Frontend {
         let talks = request.stream.is_some();
         request.repeatable = route.repeatable;
         request.stall = if talks { route.stall } else { route.patience() };
-        let span = trace::forwarded(&route.name, &request, context);
+        let span = trace::query(&route.name, "", Some(&request), context);
         let once = (!route.repeatable).then(|| (request.method.clone(), request.target.clone()));
         let opaque = Some(Arc::new(request));
         let inputs = Arc::new(Inputs { span, opaque, ..Inputs::of(Vec::new(), 1) });
@@ -208,75 +205,37 @@ fn opened(answers: Answers) -> Result<(Outcome, OpaqueAnswer), Error> {
     Ok((outcome, *opaque))
 }
 
-/// Takes the error if the server cut the answer. Called once.
-type OnEnd = Box<dyn FnOnce(Option<&Error>) + Send>;
-
-/// The rest of an answer whose end is reported.
-struct Watched {
-    rest: RestOfBody,
+/// Tells how an answer ended, once it has.
+struct Ended<F: FnOnce(Option<&Error>)> {
+    told: Option<F>,
     broken: Broken,
-    told: Option<OnEnd>,
 }
 
-/// Reports the end of an answer: at once if it is whole, and otherwise after its rest.
+impl<F: FnOnce(Option<&Error>)> Drop for Ended<F> {
+    fn drop(&mut self) {
+        if let Some(told) = self.told.take() {
+            told(self.broken.error());
+        }
+    }
+}
+
+/// Reports the end of an answer, with the error if its server cut it: at once if it is whole, and otherwise after its rest.
 pub(super) fn watch(
     mut answer: OpaqueAnswer,
     told: impl FnOnce(Option<&Error>) + Send + 'static,
 ) -> OpaqueAnswer {
-    let broken = answer.broken.clone();
+    let ended = Ended { told: Some(told), broken: answer.broken.clone() };
     answer.body = match answer.body {
         OpaqueBody::Begun(first, rest) => {
-            OpaqueBody::Begun(first, Box::pin(Watched { rest, broken, told: Some(Box::new(told)) }))
+            let note = move |error: Error| {
+                ended.broken.set(error.clone());
+                error
+            };
+            OpaqueBody::Begun(first, Box::pin(rest.map_err(note)))
         }
-        whole @ OpaqueBody::Whole(_) => {
-            told(None);
-            whole
-        }
+        whole @ OpaqueBody::Whole(_) => whole,
     };
     answer
-}
-
-impl Watched {
-    fn tell(&mut self, error: Option<&Error>) {
-        if let Some(told) = self.told.take() {
-            told(error);
-        }
-    }
-}
-
-impl Body for Watched {
-    type Data = Bytes;
-    type Error = Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut task::Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let own = &mut *self;
-        let polled = own.rest.as_mut().poll_frame(cx);
-        let broken = own.broken.clone();
-        match (&polled, broken.error()) {
-            (_, Some(error)) | (Poll::Ready(Some(Err(error))), _) => own.tell(Some(error)),
-            (Poll::Ready(None), None) => own.tell(None),
-            (Poll::Ready(Some(Ok(_))), None) if own.rest.is_end_stream() => own.tell(None),
-            _ => {}
-        }
-        polled
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.rest.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.rest.size_hint()
-    }
-}
-
-impl Drop for Watched {
-    fn drop(&mut self) {
-        self.tell(None);
-    }
 }
 
 /// The address that a client used: redirects to an upstream server's own address lead to it.

@@ -8,6 +8,7 @@ use parm_dispatcher::{Coder, ModelKey, ModelSettings};
 use parm_protocol::ModelRef;
 use parm_settings::{InForce, ModelRole, PolicyKind, PoolSettings};
 
+use super::agreement::Known;
 use super::coded::Coded;
 use super::driver::Driver;
 use super::pool::{Pool, PoolId};
@@ -19,6 +20,8 @@ pub(super) struct Lines {
     pub(super) own: ModelKey,
     /// Its stand-in or its backup model.
     pub(super) helper: Option<(ModelRef, ModelKey)>,
+    /// What is known about its stand-in, if it ever had one.
+    pub(super) stand_in: Option<Known>,
     /// Its parity models, which are all at the same instances.
     pub(super) parity: Option<ModelKey>,
     /// Its settings, and what of them is in force.
@@ -39,7 +42,7 @@ pub(super) struct Keys {
 
 impl Lines {
     pub(super) fn new(pool: Arc<Pool>, own: ModelKey) -> Self {
-        Self { pool, own, helper: None, parity: None, settings: None, past_jobs: [0; 2] }
+        Self { pool, own, helper: None, stand_in: None, parity: None, settings: None, past_jobs: [0; 2] }
     }
 
     fn policy(&self) -> Option<PolicyKind> {
@@ -84,7 +87,7 @@ impl State {
         let mut gone = Vec::new();
         if is_other {
             gone.extend(lines.helper.take().map(|(_, key)| key));
-            self.agreements.restart(pool.id);
+            lines.stand_in.iter_mut().for_each(Known::restart);
             if let Some(wanted) = wanted {
                 let key = self.dispatcher.add_model(ModelSettings::default());
                 lines.helper = Some((wanted.clone(), key));
@@ -92,7 +95,8 @@ impl State {
             }
         }
         if codes.stand_in.is_some() {
-            self.agreements.configure(pool.id, settings.stand_in.agreement.floor.get());
+            let known = lines.stand_in.get_or_insert_default();
+            known.agreement.configure(settings.stand_in.agreement.floor.get());
         }
         let groups = settings.coding_settings(&in_force);
         match (&groups, lines.parity) {
@@ -144,7 +148,7 @@ impl State {
     pub(super) fn configure_own(&mut self, driver: &Driver, pool: PoolId) {
         let Some(lines) = self.pools.get(&pool) else { return };
         let Some((settings, in_force)) = &lines.settings else { return };
-        let is_withheld = self.agreements.of(pool).is_some_and(|known| known.agreement.is_withheld());
+        let is_withheld = lines.stand_in.as_ref().is_some_and(|known| known.agreement.is_withheld());
         let stand_in = lines.keys().helper.filter(|_| !is_withheld);
         let settings = settings.model_settings(in_force, ModelRole::Deployed { stand_in });
         let own = lines.own;
@@ -155,10 +159,11 @@ impl State {
 
     /// Removes a pool and its models.
     pub(super) fn forget(&mut self, driver: &Driver, pool: PoolId) {
-        let Some(lines) = self.pools.get(&pool).map(Lines::keys) else { return };
+        let Some(lines) = self.pools.get_mut(&pool) else { return };
+        lines.stand_in = None;
+        let lines = lines.keys();
         self.react(driver, |state, now| {
             state.coded.remove(&pool);
-            state.agreements.forget(pool);
             for key in [Some(lines.own), lines.helper, lines.parity].into_iter().flatten() {
                 state.dispatcher.remove_model(now, key);
             }

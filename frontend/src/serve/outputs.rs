@@ -82,6 +82,15 @@ impl Outputs {
         }
     }
 
+    /// One row of an output; the whole of one without rows.
+    pub(crate) fn row_named(&self, name: &str, row: usize, batched: bool) -> Option<Tensor> {
+        let output = self.tensors.iter().find(|output| output.name == name)?;
+        if !batched || output.tensor.rows() == 1 {
+            return Some(output.tensor.clone());
+        }
+        self.row_of(output, row).ok()
+    }
+
     /// An upstream server's answer.
     pub(crate) fn opaque(answer: OpaqueAnswer) -> Self {
         let opaque = Mutex::new(Some(Box::new(answer)));

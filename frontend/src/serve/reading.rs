@@ -161,7 +161,7 @@ impl State {
     pub(super) fn reading(&self, now: Time, id: PoolId) -> Option<ModelReading> {
         let lines = self.pools.get(&id)?;
         let own = self.dispatcher.reading(now, lines.own)?;
-        let known = self.agreements.of(id);
+        let known = lines.stand_in.as_ref();
         let (keys, codes) = (lines.keys(), lines.pool.codes());
         let others = [keys.helper, keys.parity].into_iter().flatten();
         let mut jobs = [lines.past_jobs[0] + own.counters.jobs, lines.past_jobs[1] + own.counters.stopped];
@@ -206,7 +206,10 @@ impl State {
         let own = self.dispatcher.instance(now, key)?;
         let jobs = self.running.values().map(|running| &running.job);
         let oldest = jobs.filter(|job| job.at == key).map(|job| job.started).min();
-        let compared = self.agreements.compared(key);
+        let known = self.pools.values().filter_map(|lines| lines.stand_in.as_ref());
+        let compared = known.map(|known| known.doubts.of(key));
+        let compared = compared.reduce(|sum, own| [sum[0] + own[0], sum[1] + own[1]]);
+        let compared = compared.filter(|[compared, _]| *compared > 0.0);
         Some(InstanceReading { own, compared, oldest: oldest.map(|since| now.since(since)) })
     }
 

@@ -181,27 +181,26 @@ impl Frontend {
         pool: &Pool,
         submission: Submission,
         context: &Context,
-    ) -> Result<(Outcome, InferResponse), FailedRequest> {
-        let inputs = &submission.inputs;
+    ) -> Result<(Outcome, usize, InferResponse), FailedRequest> {
+        let inputs = submission.inputs.clone();
         let reply = Reply { id: inputs.id.clone(), wanted: inputs.outputs.clone() };
         let drawn = self.core.sampler.as_ref().filter(|sampler| sampler.draws());
-        let drawn = drawn.map(|sampler| (sampler, inputs.clone()));
-        let rows = inputs.rows;
         pool.sums.objective.allows(submission.terms.deadline.since(self.core.driver.now()));
-        let verdict = self.core.driver.submit(submission).verdict().await;
+        let verdict = self.core.driver.submit(submission).verdict().instrument(inputs.span.clone()).await;
         let retry_after = self.core.config.requests.retry_after;
         let answers = verdict.map_err(|failed| {
-            self.count_rejected(pool, failed.why, rows, age(context));
+            self.count_rejected(pool, failed.why, inputs.rows, age(context));
             let is_unknown = failed.last.as_ref().is_some_and(|last| last.code() == Code::NotFound);
             let is_outdated = is_unknown && !pool.gives_up_early(failed.attempts);
             FailedRequest { error: refused(pool, failed, age(context), retry_after), is_outdated }
         })?;
         let (outcome, response) = outputs::response(pool, reply, answers)?;
-        if let Some((sampler, inputs)) = drawn {
+        inputs.span.record("outcome", outcome.name());
+        if let Some(sampler) = drawn {
             let source = Source { model: pool.model.name.clone(), version: pool.version.clone() };
             sampler.keep(source, (&inputs.tensors, &response.outputs), outcome);
         }
-        Ok((outcome, response))
+        Ok((outcome, inputs.rows, response))
     }
 
     fn submission(
@@ -218,7 +217,7 @@ impl Frontend {
         }
         let rows = validate(&request, &pool.metadata, pool.rows(limits.max_rows))?;
         check_ids(&request, &pool.metadata, || pool.config())?;
-        let span = trace::query(&request, context);
+        let span = trace::query(&request.model.name, &request.id, None, context);
         let tensors = in_model_order(request.inputs, &pool.metadata);
         let parameters = terms::forwarded(request.parameters);
         let (id, outputs) = (request.id, request.outputs);
@@ -254,7 +253,7 @@ impl Frontend {
             Terms::read(&request, context, &core.config.requests, &core.driver.shares, &core.driver.clock)?;
         let submission = self.submission(pool, request, terms, context)?;
         let inputs = submission.inputs.clone();
-        let failed = match self.traced(pool, submission, context).await {
+        let failed = match self.answer(pool, submission, context).await {
             Ok(answered) => return Ok(answered),
             Err(failed) => match failed.error.code() {
                 Code::Unavailable | Code::NotFound => failed,
@@ -277,7 +276,7 @@ impl Frontend {
             outputs,
         };
         let submission = self.submission(pool, request, terms, context)?;
-        self.traced(pool, submission, context).await.map_err(|refused| refused.error)
+        self.answer(pool, submission, context).await.map_err(|refused| refused.error)
     }
 
     /// The pool that answers instead: the one that replaced it.
@@ -285,25 +284,6 @@ impl Frontend {
         let version = names_version.then(|| pool.version.clone());
         let model = ModelRef { version, ..ModelRef::latest(&pool.model.name) };
         self.core.catalog.find(&model).ok().filter(|found| found.id != pool.id)
-    }
-
-    async fn traced(
-        &self,
-        pool: &Pool,
-        submission: Submission,
-        context: &Context,
-    ) -> Result<(Outcome, usize, InferResponse), FailedRequest> {
-        let rows = submission.inputs.rows;
-        let span = submission.inputs.span.clone();
-        let answer = self.answer(pool, submission, context);
-        let (outcome, response) = if span.is_disabled() {
-            answer.await?
-        } else {
-            let answered = answer.instrument(span.clone()).await?;
-            span.record("outcome", answered.0.name());
-            answered
-        };
-        Ok((outcome, rows, response))
     }
 }
 

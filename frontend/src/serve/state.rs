@@ -14,7 +14,6 @@ use parm_protocol::fleet::OWN_SHARE;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use super::agreement::Agreements;
 use super::attempt::{self, Attempt, Ending, Job, Payload, Role, Stop};
 use super::call::{Call, Failed, Output, QueryRow, Verdict};
 use super::coded::Coded;
@@ -62,7 +61,6 @@ pub(super) struct State {
     /// The pool of each model of the dispatcher.
     pub(super) models: HashMap<ModelKey, PoolId>,
     pub(super) coded: BTreeMap<PoolId, Coded>,
-    pub(super) agreements: Agreements,
     pub(super) instances: HashMap<InstanceKey, Arc<Instance>>,
     pub(super) keys: HashMap<InstanceId, InstanceKey>,
     pub(super) running: HashMap<JobKey, Running>,
@@ -89,7 +87,6 @@ impl State {
             pools: BTreeMap::new(),
             models: HashMap::new(),
             coded: BTreeMap::new(),
-            agreements: Agreements::default(),
             instances: HashMap::new(),
             keys: HashMap::new(),
             running: HashMap::new(),
@@ -326,8 +323,8 @@ impl State {
                 if job.predicts() {
                     job.pool.executed(outputs.len(), took);
                 }
-                if job.role == Role::StandIn {
-                    self.agreements.answered(job.pool.id, &outputs);
+                if let (Role::StandIn, Some(known)) = (job.role, self.stand_in_of(job.pool.id)) {
+                    known.answered(&outputs);
                 }
                 self.job_in(now, &job, &outputs);
                 End::Answered(outputs)

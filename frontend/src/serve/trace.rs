@@ -3,36 +3,29 @@
 //! They have level `debug` and their own target, so without a collector they cost a load and a branch at each call
 //! site.
 
-use parm_protocol::{Context, InferRequest, OpaqueRequest};
+use parm_protocol::{Context, OpaqueRequest};
 use slotmap::Key;
 use tracing::Span;
 use tracing::field::Empty;
 
 use super::attempt::{Job, Payload};
 
-/// The span of a request, a child of the client's if it sent one.
-pub(super) fn query(request: &InferRequest, context: &Context) -> Span {
+/// The span of a request, a child of the client's if it sent one. One for an upstream server has a method and a path, others have
+/// an id.
+pub(super) fn query(model: &str, id: &str, opaque: Option<&OpaqueRequest>, context: &Context) -> Span {
     let span = tracing::debug_span!(
         target: "parm_frontend::trace",
         "query",
-        model = %request.model.name,
-        id = %request.id,
+        model,
+        id = Some(id).filter(|_| opaque.is_none()),
+        method = opaque.map(|request| request.method.as_str()),
+        path = opaque.map(|request| request.target.path()),
         outcome = Empty,
     );
-    adopted(span, context)
-}
-
-/// The span of a request for an upstream server.
-pub(super) fn forwarded(route: &str, request: &OpaqueRequest, context: &Context) -> Span {
-    let span = tracing::debug_span!(
-        target: "parm_frontend::trace",
-        "query",
-        model = %route,
-        method = %request.method,
-        path = %request.target.path(),
-        outcome = Empty,
-    );
-    adopted(span, context)
+    if let Some(traceparent) = &context.traceparent {
+        parm_transport::trace::adopt(&span, traceparent);
+    }
+    span
 }
 
 /// The span of a run, a child of its first query's; those of its other queries are linked.
@@ -50,14 +43,6 @@ pub(super) fn job(job: &Job) -> Span {
     );
     for other in spans().skip(1) {
         span.follows_from(other);
-    }
-    span
-}
-
-/// Makes a span a child of the client's, if it sent one.
-fn adopted(span: Span, context: &Context) -> Span {
-    if let Some(traceparent) = &context.traceparent {
-        parm_transport::trace::adopt(&span, traceparent);
     }
     span
 }

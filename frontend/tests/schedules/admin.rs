@@ -5,23 +5,24 @@ use std::collections::BTreeMap;
 use axum::body::Body;
 use axum::http::Request;
 use http_body_util::BodyExt;
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
 use parm_frontend::Frontend;
 use serde_json::Value;
-use tower::ServiceExt;
 
 #[derive(Clone)]
-pub(crate) struct Admin(axum::Router);
+pub(crate) struct Admin(TowerToHyperService<axum::Router>);
 
 impl Admin {
     pub(crate) fn of(frontend: &Frontend) -> Self {
-        Self(frontend.admin().router())
+        Self(TowerToHyperService::new(frontend.admin().router()))
     }
 
     /// Sends a call; returns the answer, which may be a refusal.
     pub(crate) async fn call(&self, method: &str, path: &str, body: &Value) -> Value {
         let request = Request::builder().method(method).uri(format!("/admin/v1{path}"));
         let request = request.header("content-type", "application/json").body(Body::from(body.to_string()));
-        let response = match self.0.clone().oneshot(request.expect("paths are well formed")).await {
+        let response = match self.0.call(request.expect("paths are well formed")).await {
             Ok(response) => response,
             Err(never) => match never {},
         };

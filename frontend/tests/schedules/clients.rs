@@ -164,7 +164,6 @@ fn judge(truth: &mut Truth, asked: &Request, number: usize, response: &InferResp
         for (place, outcome) in outcomes.iter().enumerate() {
             let x = values(asked.first + place).0 as f32;
             let expected = match (*outcome, output.name.as_str()) {
-                ("default", _) => 0.5,
                 ("backup" | "stand-in", "y") => x * factor(Model::Cheap, 1) + more,
                 (_, "y") => x * factor(Model::Asked(ask.model), version) + more,
                 _ => -x,

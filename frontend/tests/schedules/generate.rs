@@ -1,4 +1,5 @@
-//! Generates the schedule of a seed: traffic, and a few stories of faults and changes, which leave worker 0 well.
+//! Generates the schedule of a seed: traffic, and a few stories of faults and changes, which leave worker 0 and the first
+//! upstream server well.
 
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 
@@ -7,6 +8,7 @@ use parm_settings::{Fraction, PolicyKind, PoolSettings};
 use serde_json::{Value, json};
 
 use crate::dice::Dice;
+use crate::opaque::Errand;
 use crate::schedule::{
     Ask, Event, Guilt, Model, Schedule, Serving, Setup, Source, Temper, Wanted, What, Worker,
 };
@@ -15,37 +17,33 @@ struct Maker {
     dice: Dice,
     setup: Setup,
     models: u8,
+    /// Number of upstream servers, which are the last workers.
+    upstreams: usize,
     events: Vec<Event>,
     length: u64,
     /// Per thousand rows.
     bad: u64,
     /// Per hundred requests.
     impatient: u64,
-    /// Clients set no timeout.
-    timeless: bool,
-    /// Clients come in pairs, with idle time between.
-    lulls: bool,
 }
 
 pub(crate) fn schedule(seed: u64) -> Schedule {
     let mut dice = Dice::new(seed);
     let models = dice.range(1, 4) as u8;
-    let bundle = dice.percent(25);
-    let workers = workers(&mut dice, models, bundle);
-    let settings = settings(&mut dice, bundle);
-    let setup = Setup { workers, settings, bundle };
+    let workers = workers(&mut dice, models);
+    let settings = settings(&mut dice);
+    let upstreams = dice.pick(&[0, 0, 2, 3, 4]);
+    let workers = workers.into_iter().chain((0..upstreams).map(|_| upstream())).collect();
+    let setup = Setup { workers, settings };
     let length = dice.range(15, 40) * 1000;
     let (bad, impatient) = (if dice.percent(30) { dice.range(5, 60) } else { 0 }, 5);
-    let (timeless, lulls) = (false, false);
-    let mut maker =
-        Maker { dice, setup, models, events: Vec::new(), length, bad, impatient, timeless, lulls };
+    let mut maker = Maker { dice, setup, models, upstreams, events: Vec::new(), length, bad, impatient };
     for _ in 0..maker.dice.range(1, 7) {
         maker.story();
     }
-    if maker.lulls {
-        maker.pairs();
-    } else {
-        maker.traffic();
+    maker.traffic();
+    if upstreams > 0 {
+        maker.errands();
     }
     if maker.dice.percent(30) {
         maker.shares();
@@ -58,7 +56,7 @@ pub(crate) fn schedule(seed: u64) -> Schedule {
     Schedule { seed, setup, events, length }
 }
 
-fn workers(dice: &mut Dice, models: u8, bundle: bool) -> Vec<Worker> {
+fn workers(dice: &mut Dice, models: u8) -> Vec<Worker> {
     let (count, quick) = (dice.range(2, 7), dice.pick(&[2, 5, 10]));
     let all: Vec<Serving> = (0..models).map(|model| serving(Model::Asked(model))).collect();
     let hesitates = dice.percent(5);
@@ -67,9 +65,6 @@ fn workers(dice: &mut Dice, models: u8, bundle: bool) -> Vec<Worker> {
             let mut models = all.clone();
             if number > 0 && dice.percent(20) {
                 models.remove(dice.range(0, models.len() as u64) as usize);
-            }
-            if bundle {
-                models.extend([2, 3].map(|k| serving(Model::Parity(k))));
             }
             models.push(serving(Model::Cheap));
             let source = if number == 0 {
@@ -84,18 +79,23 @@ fn workers(dice: &mut Dice, models: u8, bundle: bool) -> Vec<Worker> {
         .collect()
 }
 
+fn upstream() -> Worker {
+    Worker { source: Source::Upstream, models: Vec::new(), pace: (4, 20), question: 0 }
+}
+
 fn serving(model: Model) -> Serving {
     Serving { model, version: 1, width: 2 }
 }
 
-fn settings(dice: &mut Dice, bundle: bool) -> PoolSettings {
+fn settings(dice: &mut Dice) -> PoolSettings {
     let mut settings = PoolSettings { policy: dice.pick(&PolicyKind::ALL), ..PoolSettings::default() };
     settings.batch.max_size = NonZeroU16::new(dice.pick(&[1, 1, 4, 8])).expect("positive").into();
     settings.queue_limit = NonZeroU32::new(dice.pick(&[1024, 1024, 64, 16])).expect("positive");
     settings.max_attempts = NonZeroU8::new(dice.pick(&[3, 3, 2, 5])).expect("positive");
     settings.backup_model = Some(Model::Cheap.name());
-    settings.default_answer = bundle && dice.percent(50);
     let coding = &mut settings.coding;
+    coding.code = Some(Kind::Mds);
+    coding.r = NonZeroU8::new(dice.pick(&[1, 2])).expect("positive");
     coding.k = NonZeroU8::new(dice.pick(&[2, 3])).expect("positive");
     coding.parm_plus.k_follows_load = dice.percent(50);
     coding.parm_plus.hedge = dice.percent(70);
@@ -105,10 +105,6 @@ fn settings(dice: &mut Dice, bundle: bool) -> PoolSettings {
     stand_in.bound = Fraction::percent(dice.pick(&[5, 100]));
     // The agreement is always below it.
     stand_in.agreement.floor = Fraction::percent(dice.pick(&[0, 0, 80]));
-    if !bundle {
-        coding.code = Some(Kind::Mds);
-        coding.r = NonZeroU8::new(dice.pick(&[1, 2])).expect("positive");
-    }
     settings
 }
 
@@ -124,9 +120,12 @@ impl Maker {
         self.dice.range(500, self.length * 2 / 3)
     }
 
-    /// Any worker but the first.
+    /// Any worker but the first and the first upstream server.
     fn worker(&mut self) -> usize {
-        self.dice.range(1, self.setup.workers.len() as u64) as usize
+        let all = self.setup.workers.len();
+        let first = all - self.upstreams;
+        let faulty: Vec<usize> = (1..all).filter(|worker| *worker != first).collect();
+        self.dice.pick(&faulty)
     }
 
     fn model(&mut self) -> u8 {
@@ -134,7 +133,7 @@ impl Maker {
     }
 
     fn story(&mut self) {
-        match self.dice.range(0, 20) {
+        match self.dice.range(0, 18) {
             0 => self.poison(),
             1 | 15 => self.hang(),
             2 => self.update(),
@@ -144,15 +143,11 @@ impl Maker {
             7 => self.blips(),
             8 => self.change(),
             9 => self.burst(),
-            10 if self.setup.bundle => self.bundles(),
-            17 => self.lull(),
-            18 => self.desert(),
-            19 => self.stand_in_is_replaced(),
+            17 => self.stand_in_is_replaced(),
             11 => self.bad = self.bad.max(30),
             12 if self.dice.percent(25) => {
-                let worker = self.worker();
                 let at = self.time();
-                self.at(at, What::Temper(worker, Temper::Wrong));
+                self.at(at, What::Temper(1, Temper::Wrong));
             }
             _ => self.spell(),
         }
@@ -178,20 +173,6 @@ impl Maker {
         if self.dice.percent(40) {
             self.blips();
         }
-    }
-
-    /// A server hangs and all its clients go away first: no deadline expires there, and no job is hedged.
-    fn desert(&mut self) {
-        self.hang();
-        self.setup.settings.policy = self.dice.pick(&[PolicyKind::None, PolicyKind::Equal]);
-        (self.impatient, self.timeless) = (100, true);
-    }
-
-    /// A server hangs while there is so little traffic that only the alarm wakes the dispatcher.
-    fn lull(&mut self) {
-        self.lulls = true;
-        let (worker, from) = (self.worker(), self.dice.range(0, 2000));
-        self.at(from, What::Temper(worker, Temper::Hung));
     }
 
     /// A new version of a model comes to one server after the other.
@@ -312,15 +293,6 @@ impl Maker {
         }
     }
 
-    fn bundles(&mut self) {
-        let mut at = self.time();
-        while at < self.length {
-            let sizes = self.dice.pick(&[vec![2], vec![2, 3], vec![3]]);
-            self.at(at, What::Bundle(sizes));
-            at += self.dice.range(3000, 10_000);
-        }
-    }
-
     /// A polled list of members is missing or lacks one, and is right again at the next poll.
     fn lapses(&mut self) {
         let mut at = self.time() / 3;
@@ -376,6 +348,13 @@ impl Maker {
         let (worker, from) = (self.worker(), self.time());
         let one = Temper::FailingOne(self.model());
         let slow = Temper::Slow(self.dice.range(2, 40));
+        let pieces = self.dice.range(0, 4) as usize;
+        let of_upstreams = [
+            Temper::Fails(self.dice.pick(&[500, 502, 503, 501, 400])),
+            Temper::Cuts(pieces),
+            Temper::Stalls(pieces),
+        ];
+        let is_upstream = self.setup.workers[worker].source == Source::Upstream;
         let temper = self.dice.pick(&[
             Temper::Hung,
             Temper::Deaf,
@@ -386,6 +365,8 @@ impl Maker {
             Temper::Gone,
             slow,
         ]);
+        let is_own = is_upstream && self.dice.percent(50);
+        let temper = if is_own { self.dice.pick(&of_upstreams) } else { temper };
         self.at(from, What::Temper(worker, temper));
         let until = from + self.dice.range(200, 12_000);
         self.at(until, What::Temper(worker, Temper::Well));
@@ -412,16 +393,13 @@ impl Maker {
         }
     }
 
-    /// The second of two requests in a row has less time. The dispatcher has nothing to wait for before the next two.
-    fn pairs(&mut self) {
-        let mut at = 0;
+    /// Requests for upstream servers.
+    fn errands(&mut self) {
+        let (mut at, gap) = (0, self.dice.pick(&[20, 60, 150]));
         while at < self.length {
-            at += self.dice.range(1100, 2000);
-            let long = Ask { timeout: Some(1000), patience: None, ..self.ask() };
-            let short = Ask { timeout: Some(self.dice.pick(&[50, 200])), patience: None, ..self.ask() };
-            self.at(at, What::Ask(long));
-            let soon = at + self.dice.range(0, 5);
-            self.at(soon, What::Ask(short));
+            at += self.dice.range(1, 2 * gap);
+            let errand = Errand::of(&mut self.dice);
+            self.at(at, What::Forward(errand));
         }
     }
 
@@ -431,9 +409,9 @@ impl Maker {
         let rows = (0..count)
             .map(|_| if self.dice.range(0, 1000) < bad { Guilt::Bad } else { Guilt::Good })
             .collect();
-        let (impatient, timely) = (self.impatient, if self.timeless { 0 } else { 30 });
+        let impatient = self.impatient;
         let mut chance = |percent| self.dice.percent(percent);
-        let (exact, timed, urgent) = (chance(10), chance(timely), chance(10));
+        let (exact, timed, urgent) = (chance(10), chance(30), chance(10));
         let (biased, shifts, goes, sleeps, versioned) =
             (chance(5), chance(5), chance(impatient), chance(3), chance(5));
         Ask {

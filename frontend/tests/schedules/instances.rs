@@ -10,24 +10,28 @@ use parking_lot::Mutex;
 use parm_frontend::discovery::{Connect, Name};
 use parm_protocol::client::{BoxFuture, CallContext, Client};
 use parm_protocol::{
-    Error, InferRequest, InferResponse, ModelIndex, ModelMetadata, ModelRef, NamedTensor, Parameters,
-    ServerMetadata, Tensor, TensorMetadata,
+    Error, InferRequest, InferResponse, ModelIndex, ModelMetadata, ModelRef, NamedTensor, OpaqueAnswer,
+    OpaqueRequest, Parameters, ServerMetadata, Tensor, TensorMetadata,
 };
+use parm_transport::client::ROUTE;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::dice::Dice;
-use crate::schedule::{Guilt, Model, Schedule, Serving, Temper, address};
+use crate::schedule::{Guilt, Model, Schedule, Serving, Source, Temper, address};
 use crate::world::World;
 
 /// A server.
+#[derive(Clone)]
 pub(crate) struct Instance {
-    number: usize,
-    address: String,
-    world: Arc<World>,
+    pub(crate) number: usize,
+    pub(crate) address: String,
+    pub(crate) world: Arc<World>,
     pace: (u64, u64),
     question: Duration,
-    dice: Mutex<Dice>,
+    /// Its routes, if it is an upstream server.
+    routes: Arc<[String]>,
+    dice: Arc<Mutex<Dice>>,
 }
 
 /// A job at a server, while it is there.
@@ -39,7 +43,7 @@ struct Job<'a> {
 /// All servers, and the members of DNS names.
 #[derive(Clone)]
 pub(crate) struct Network {
-    pub(crate) instances: Vec<Arc<Instance>>,
+    pub(crate) instances: Vec<Instance>,
     pub(crate) world: Arc<World>,
 }
 
@@ -47,7 +51,6 @@ pub(crate) struct Network {
 pub(crate) fn factor(model: Model, version: u8) -> f32 {
     match model {
         Model::Asked(number) => 2.0 + f32::from(number) + 4.0 * f32::from(version - 1),
-        Model::Parity(_) => 2.0,
         Model::Cheap => -3.0,
     }
 }
@@ -58,19 +61,27 @@ pub(crate) fn shifted(shift: u64) -> f32 {
 }
 
 impl Instance {
-    pub(crate) fn new(number: usize, schedule: &Schedule, world: Arc<World>) -> Self {
+    /// `routes` are those of upstream servers.
+    pub(crate) fn new(number: usize, schedule: &Schedule, world: Arc<World>, routes: Arc<[String]>) -> Self {
         let worker = &schedule.setup.workers[number];
+        let is_upstream = worker.source == Source::Upstream;
         Self {
             number,
-            address: address(number),
+            address: address(number, worker.source),
             world,
             pace: worker.pace,
             question: Duration::from_millis(worker.question),
-            dice: Mutex::new(Dice::new(schedule.seed ^ (number as u64) << 32)),
+            routes: if is_upstream { routes } else { Arc::default() },
+            dice: Arc::new(Mutex::new(Dice::new(schedule.seed ^ (number as u64) << 32))),
         }
     }
 
-    fn temper(&self) -> watch::Receiver<Temper> {
+    /// The time of a job of a server that is slower by this factor.
+    pub(crate) fn took(&self, factor: u64) -> Duration {
+        Duration::from_millis(self.dice.lock().range(self.pace.0, self.pace.1 + 1) * factor)
+    }
+
+    pub(crate) fn temper(&self) -> watch::Receiver<Temper> {
         self.world.0.lock().servers[self.number].temper.subscribe()
     }
 
@@ -79,7 +90,7 @@ impl Instance {
     }
 
     /// Waits while nothing is answered; an error if the server is or gets lost.
-    async fn listens(&self) -> Result<Temper, Error> {
+    pub(crate) async fn listens(&self) -> Result<Temper, Error> {
         let mut temper = self.temper();
         let now = *temper.wait_for(|temper| *temper != Temper::Deaf).await.map_err(|_| self.gone())?;
         if now == Temper::Gone { Err(self.gone()) } else { Ok(now) }
@@ -89,8 +100,7 @@ impl Instance {
         let mut temper = self.temper();
         let now = *temper.borrow_and_update();
         let blips = std::mem::take(&mut self.world.0.lock().servers[self.number].blips);
-        let pace = self.dice.lock().range(self.pace.0, self.pace.1 + 1);
-        let took = Duration::from_millis(if let Temper::Slow(by) = now { pace * by } else { pace });
+        let took = self.took(if let Temper::Slow(by) = now { by } else { 1 });
         let work = async {
             if matches!(now, Temper::Hung | Temper::Deaf) {
                 let still = |temper: &Temper| !matches!(temper, Temper::Hung | Temper::Deaf);
@@ -160,6 +170,13 @@ impl Instance {
         found.copied().ok_or_else(|| Error::UnknownModel { name: model.name.clone() })
     }
 
+    /// Upstream servers load no models.
+    async fn takes_orders(&self) -> Result<(), Error> {
+        self.listens().await?;
+        let what = "loading models".into();
+        if self.routes.is_empty() { Ok(()) } else { Err(Error::Unimplemented { what }) }
+    }
+
     /// Changes its models.
     fn changes(&self, change: impl FnOnce(&mut Vec<Serving>)) {
         let mut truth = self.world.0.lock();
@@ -223,12 +240,15 @@ impl Client for Instance {
             rows
         };
         let job = Job { instance: self, rows };
-        Box::pin(async move {
-            let deadline = context.deadline.expect("every job has a deadline");
-            let late = Error::DeadlineExceeded { waited: Duration::ZERO };
-            let run = self.run(&request, &job);
-            tokio::time::timeout_at(deadline, run).await.unwrap_or(Err(late))
-        })
+        Box::pin(by_deadline(context, async move { self.run(&request, &job).await }))
+    }
+
+    fn forward(
+        &self,
+        request: Arc<OpaqueRequest>,
+        context: CallContext,
+    ) -> BoxFuture<'_, Result<OpaqueAnswer, Error>> {
+        Box::pin(by_deadline(context, self.clone().answers(request)))
     }
 
     fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>> {
@@ -243,6 +263,10 @@ impl Client for Instance {
         Box::pin(async {
             self.listens().await?;
             sleep(self.question).await;
+            if self.routes.contains(&model.name) {
+                let (name, platform) = (model.name.clone(), ROUTE.to_owned());
+                return Ok(ModelMetadata { name, platform, ..ModelMetadata::default() });
+            }
             self.serving(model).map(metadata)
         })
     }
@@ -256,13 +280,20 @@ impl Client for Instance {
                 state: "READY".into(),
                 reason: String::new(),
             };
-            Ok(self.world.0.lock().servers[self.number].models.iter().map(entry).collect())
+            let route = |name: &String| ModelIndex {
+                name: name.clone(),
+                state: "READY".into(),
+                ..ModelIndex::default()
+            };
+            let truth = self.world.0.lock();
+            let models = truth.servers[self.number].models.iter().map(entry);
+            Ok(models.chain(self.routes.iter().map(route)).collect())
         })
     }
 
     fn load_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
-            self.listens().await?;
+            self.takes_orders().await?;
             let model = Model::named(name).ok_or_else(|| Error::UnknownModel { name: name.into() })?;
             self.changes(|models| {
                 if !models.iter().any(|own| own.model == model) {
@@ -275,11 +306,20 @@ impl Client for Instance {
 
     fn unload_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
-            self.listens().await?;
+            self.takes_orders().await?;
             self.changes(|models| models.retain(|own| own.model.name() != name));
             Ok(())
         })
     }
+}
+
+async fn by_deadline<T>(
+    context: CallContext,
+    run: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let deadline = context.deadline.expect("every job has a deadline");
+    let late = Error::DeadlineExceeded { waited: Duration::ZERO };
+    tokio::time::timeout_at(deadline, run).await.unwrap_or(Err(late))
 }
 
 fn metadata(own: Serving) -> ModelMetadata {
@@ -298,8 +338,8 @@ fn metadata(own: Serving) -> ModelMetadata {
 }
 
 impl Connect for Network {
-    fn check(&self, url: &str) -> Result<(), String> {
-        if url.starts_with("test://") { Ok(()) } else { Err("not an address of the tests".into()) }
+    fn check(&self, _: &str) -> Result<(), String> {
+        Ok(())
     }
 
     fn connect<'a>(&'a self, url: &'a str) -> BoxFuture<'a, Result<Arc<dyn Client>, Error>> {
@@ -309,7 +349,7 @@ impl Connect for Network {
             if *found.temper().borrow() == Temper::Gone {
                 return Err(refused());
             }
-            Ok(found.clone() as Arc<dyn Client>)
+            Ok(Arc::new(found.clone()) as Arc<dyn Client>)
         })
     }
 

@@ -12,13 +12,17 @@ use tokio::time::{Instant, sleep};
 use crate::admin::Admin;
 use crate::clients::LATE;
 use crate::instances::Network;
-use crate::schedule::{Model, address};
+use crate::schedule::{Model, Source, address};
 use crate::world::{Truth, World};
 
 /// Interval between two checks.
 const LOOK: Duration = Duration::from_millis(50);
 /// Time for everything to converge once there are no more faults.
 const CONVERGENCE: Duration = Duration::from_secs(60);
+
+/// Time for which an upstream server that is well may be out of service, if its answers were slow by chance: longer than the
+/// longest backoff.
+const OUT: Duration = Duration::from_secs(3);
 
 /// Checks until it is aborted.
 pub(crate) async fn watch(world: Arc<World>, admin: Admin) {
@@ -51,8 +55,14 @@ fn the_healthy_are_in_service(truth: &mut Truth, listed: &BTreeMap<String, Value
     let now = Instant::now();
     for server in 0..truth.servers.len() {
         // Only real requests bring back one that was ill.
-        let entry = listed.get(&address(server));
+        let source = truth.servers[server].source;
+        let entry = listed.get(&address(server, source));
         if truth.lied || !truth.is_steady(server, now) || entry.is_some_and(in_service) {
+            truth.servers[server].out_since = None;
+            continue;
+        }
+        let out = now - *truth.servers[server].out_since.get_or_insert(now);
+        if source == Source::Upstream && out < OUT {
             continue;
         }
         let poisoned = truth.servers[server].poisoned;
@@ -70,7 +80,7 @@ fn the_healthy_are_in_service(truth: &mut Truth, listed: &BTreeMap<String, Value
 }
 
 /// Whether an instance accepts work of all its models.
-pub(crate) fn in_service(entry: &Value) -> bool {
+fn in_service(entry: &Value) -> bool {
     let takes = |model: &Value| model["in_service"] == true;
     let every =
         entry["models"].as_array().is_some_and(|models| !models.is_empty() && models.iter().all(takes));
@@ -100,13 +110,14 @@ async fn difference(frontend: &Frontend, network: &Network, admin: &Admin) -> Op
         return Some(("answered by the deadline", format!("request {number} has no answer")));
     }
     let members = |server: &usize| truth.servers[*server].member;
-    let wanted: BTreeSet<String> = (0..truth.servers.len()).filter(members).map(address).collect();
+    let named = |server| address(server, truth.servers[server].source);
+    let wanted: BTreeSet<String> = (0..truth.servers.len()).filter(members).map(named).collect();
     let known: BTreeSet<String> = listed.keys().cloned().collect();
     if wanted != known {
         return Some(("membership converges", format!("members are {known:?}, not {wanted:?}")));
     }
     for server in (0..truth.servers.len()).filter(members) {
-        let entry = &listed[&address(server)];
+        let entry = &listed[&named(server)];
         let served = truth.servers[server].models.iter();
         let models: BTreeSet<(String, String)> =
             served.map(|own| (own.model.name(), own.version.to_string())).collect();
@@ -115,12 +126,15 @@ async fn difference(frontend: &Frontend, network: &Network, admin: &Admin) -> Op
             .as_array()
             .map(|all| all.iter().map(|model| (text(&model["name"]), text(&model["version"]))).collect())
             .unwrap_or_default();
-        if has != models {
+        if has != models && truth.servers[server].source != Source::Upstream {
             return Some(("models converge", format!("worker {server} has {models:?}, known are {has:?}")));
         }
         if !in_service(entry) && !truth.lied {
             return Some(("recovered instances return", format!("worker {server} is {entry}")));
         }
+    }
+    if truth.runs.iter().any(|run| run.open) {
+        return Some(("no run is left at a server", format!("{:?}", truth.runs)));
     }
     idle(frontend.held(), listed.len())
 }
@@ -132,68 +146,44 @@ fn idle(held: Held, members: usize) -> Option<(&'static str, String)> {
     (!clean).then(|| ("no state is left behind", format!("{held:?} with {members} members")))
 }
 
-/// Describes wrong effective settings. `sizes` are those for which model 0's bundle has codes, if it has one; `settled` states
-/// that models are tested and bundles read, so that nothing is about to change.
-pub(crate) fn misfit(settings: &Value, sizes: Option<&[u8]>, settled: bool) -> Option<String> {
+/// Describes wrong effective settings; `settled` states that models are tested, so that nothing is about to change.
+pub(crate) fn misfit(settings: &Value, settled: bool) -> Option<String> {
     let models = settings["in_force"].as_object()?;
     models.iter().find_map(|(name, versions)| {
+        // Routes of upstream servers have other policies.
+        Model::named(name)?;
         let own = &settings["models"][name];
         let expected = if own.is_object() { own } else { &settings["dispatch"] };
         let versions = versions.as_object()?;
         versions.iter().find_map(|(version, standing)| {
-            let has_bundle = name == &Model::Asked(0).name() && version == "1";
-            let sizes = sizes.filter(|_| has_bundle);
-            let wrong = wrong(expected, standing, name, sizes, settled)?;
+            let wrong = wrong(expected, standing, name, settled)?;
             Some(format!("{wrong} of {name} version {version} does not follow: {standing} for {expected}"))
         })
     })
 }
 
-fn wrong(
-    expected: &Value,
-    standing: &Value,
-    name: &str,
-    sizes: Option<&[u8]>,
-    settled: bool,
-) -> Option<&'static str> {
+fn wrong(expected: &Value, standing: &Value, name: &str, settled: bool) -> Option<&'static str> {
     let policy = standing["policy"].as_str().unwrap_or_default();
     let as_expected = standing["policy"] == expected["policy"];
-    let can = can(expected, name, sizes);
+    // All models are linear, so that they can be coded.
+    let can = match expected["policy"].as_str().unwrap_or_default() {
+        "approximate-backup" => expected["backup_model"] != name,
+        "stand-in" => expected["stand_in"]["model"] != name,
+        _ => true,
+    };
     let explained = standing["not_coded"].is_string() != as_expected;
-    // A model that was not tested so far is hedged without a reason, and so are parity models for ever. A stand-in must
-    // have the model's shape, and shapes change.
-    let is_parity = matches!(Model::named(name), Some(Model::Parity(_)));
-    let certain = !is_parity && (expected["policy"] != "stand-in" || !can);
+    // A model that was not tested so far is hedged without a reason. A stand-in must have the model's shape, and shapes change.
+    let certain = expected["policy"] != "stand-in" || !can;
     let stands = match (as_expected, settled && certain) {
         (true, settled) => explained && (can || !settled),
         (false, true) => policy == "hedge" && explained && !can,
         (false, false) => policy == "hedge",
     };
-    let has_default = sizes.is_some() && expected["default_answer"] == true;
     let codes = standing["coding"]["codes"].as_array().map(Vec::as_slice).unwrap_or_default();
     let coded = matches!(policy, "parm" | "parm+");
     let fits = |code: &Value| code["parities"] == expected["coding"]["r"];
     let wanted = |code: &Value| code["k"] == expected["coding"]["k"];
     let codes_fit = coded == codes.iter().any(wanted) && codes.iter().all(fits) && coded != codes.is_empty();
-    let each = [
-        (stands, "policy"),
-        (standing["batch"] == expected["batch"], "batch"),
-        (standing["default_answer"] == has_default, "default answer"),
-        (codes_fit, "coding"),
-    ];
+    let each = [(stands, "policy"), (standing["batch"] == expected["batch"], "batch"), (codes_fit, "coding")];
     each.into_iter().find_map(|(fits, what)| (!fits).then_some(what))
-}
-
-/// Whether a model can be served with the requested policy.
-fn can(expected: &Value, name: &str, sizes: Option<&[u8]>) -> bool {
-    match expected["policy"].as_str().unwrap_or_default() {
-        "parm" | "parm+" if expected["coding"]["code"] == "mds" => sizes.is_none(),
-        "parm" | "parm+" => {
-            let trained = |k: &u8| expected["coding"]["k"] == *k && expected["coding"]["r"] == 1;
-            sizes.is_some_and(|sizes| sizes.iter().any(trained))
-        }
-        "approximate-backup" => expected["backup_model"] != name,
-        "stand-in" => expected["stand_in"]["model"] != name,
-        _ => true,
-    }
 }

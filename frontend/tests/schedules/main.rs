@@ -62,7 +62,6 @@ fn on_all_cores(seeds: Range<u64>, goes_on: impl Fn(u64) -> bool + Sync) {
                         stopped.store(true, Ordering::Relaxed);
                     }
                 }
-                print_panics();
             });
         }
     });
@@ -102,14 +101,12 @@ fn random_schedules_keep_every_promise() {
     let first = broken.first_key_value().filter(|_| variable("SCHEDULE_ALL").is_none());
     if let Some((rule, (seeds, example))) = first {
         let least = shrink(&schedule(seeds[0]), rule);
-        print_panics();
         panic!(
             "broken promise: '{rule}': {example}\nRepeat with SCHEDULE_SEEDS={0}..{1}\nA smaller schedule that breaks it:\n{least}",
             seeds[0],
             seeds[0] + 1
         );
     }
-    print_panics();
     assert!(broken.is_empty(), "{} broken promises", broken.len());
 }
 
@@ -120,43 +117,28 @@ fn same_seed_gives_the_same_run() {
         let schedule = schedule(seed);
         assert_eq!(run(&schedule), run(&schedule), "seed {seed}");
     }
-    print_panics();
 }
 
 thread_local! {
-    /// The first panic of this thread's run, because a task that panics ends silently.
+    /// The last panic of this thread's run, because a task that panics ends silently.
     static LAST: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Starts to record panics; those of runs are not printed.
+/// Starts to note panics.
 fn note_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let printed = panic::take_hook();
+        let prints = panic::take_hook();
         panic::set_hook(Box::new(move |panic| {
-            let told = LAST.with_borrow_mut(|last| match last {
-                Some(told) if told.is_empty() => {
-                    *told = panic.to_string();
-                    true
-                }
-                Some(_) => true,
-                None => false,
-            });
-            if !told {
-                printed(panic);
-            }
+            prints(panic);
+            LAST.set(Some(panic.to_string()));
         }));
     });
 }
 
-/// Takes the first panic of a run, and starts the next run.
+/// Takes the last panic of a run.
 fn take_panic() -> Option<String> {
-    LAST.replace(Some(String::new())).filter(|told| !told.is_empty())
-}
-
-/// Prints panics again, as no run is in progress.
-fn print_panics() {
-    LAST.set(None);
+    LAST.take()
 }
 
 /// Most runs to shrink a schedule.

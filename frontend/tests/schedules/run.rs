@@ -4,29 +4,23 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use parm_encoder::{CodeSpec, Kind};
 use parm_frontend::{Config, Frontend, Timers};
-use parm_parity_models::bundle::{
-    Calibration, Deployed, Input, Manifest, Meaning, ModelFile, Output, Parity, Range,
-};
-use parm_protocol::{DataType, InferenceService};
+use parm_protocol::InferenceService;
 use parm_settings::PolicyKind;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::admin::Admin;
 use crate::instances::{Instance, Network};
-use crate::schedule::{Ask, Event, Model, Schedule, Serving, Source, Temper, What, Worker, address};
+use crate::opaque::{Errand, Route};
+use crate::schedule::{Ask, Event, Model, Schedule, Serving, Source, Temper, What, Worker, address, host};
 use crate::world::{Breach, Server, Truth, WIDTH, World};
-use crate::{clients, invariants, take_panic};
+use crate::{clients, invariants, opaque, take_panic};
 
 /// Time for all instances to join.
 const START: Duration = Duration::from_secs(4);
-
-/// Initial group sizes of a bundle's codes.
-const SIZES: [u8; 2] = [2, 3];
 
 /// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,13 +63,13 @@ impl Stage {
         let workers = &schedule.setup.workers;
         let from = Instant::now() + START;
         let known = |worker: &Worker| Server::new(worker.source, worker.models.clone(), from);
-        let sizes = schedule.setup.bundle.then(|| SIZES.to_vec());
-        let world = Arc::new(World::new(workers.iter().map(known).collect(), sizes));
+        let world = Arc::new(World::new(workers.iter().map(known).collect()));
         world.0.lock().once = schedule.setup.settings.policy == PolicyKind::Once;
-        let instances =
-            (0..workers.len()).map(|number| Arc::new(Instance::new(number, schedule, world.clone())));
-        let network = Network { instances: instances.collect(), world: world.clone() };
         let config = config(schedule, &world.0.lock(), folder);
+        let routes = config.upstreams.client().expect("valid routes").routes;
+        let instances =
+            (0..workers.len()).map(|number| Instance::new(number, schedule, world.clone(), routes.clone()));
+        let network = Network { instances: instances.collect(), world: world.clone() };
         let timers = Timers::Simulated { seed: schedule.seed };
         let connect = Arc::new(network.clone());
         let frontend = Frontend::start(config, connect, timers).expect("a valid configuration");
@@ -98,6 +92,10 @@ impl Stage {
         for _ in 0..40 {
             let good = |(model, version)| Ask { version: Some(version), ..Ask::good(model) };
             self.served().into_iter().map(good).for_each(|ask| self.asks(ask));
+            if self.has_upstreams() {
+                let routes = [Route::ALL; 2].concat();
+                routes.into_iter().for_each(|route| self.forwards(Errand::plain(route)));
+            }
             sleep(Duration::from_millis(250)).await;
         }
         sleep(Duration::from_secs(13)).await;
@@ -119,9 +117,18 @@ impl Stage {
         self.clients.spawn(clients::ask(self.frontend.clone(), self.world.clone(), ask));
     }
 
+    fn forwards(&mut self, errand: Errand) {
+        self.clients.spawn(opaque::forward(self.frontend.clone(), self.world.clone(), errand));
+    }
+
+    fn has_upstreams(&self) -> bool {
+        self.world.0.lock().listed(Source::Upstream).next().is_some()
+    }
+
     async fn perform(&mut self, what: What) {
         match what {
             What::Ask(ask) => self.asks(ask),
+            What::Forward(errand) => self.forwards(errand),
             What::Temper(worker, temper) => self.world.0.lock().becomes(worker, temper),
             What::Blip(worker) => {
                 let own = &mut self.world.0.lock().servers[worker];
@@ -165,11 +172,6 @@ impl Stage {
                     let _ = frontend.unload_model(&Model::Asked(model).name()).await;
                 });
             }
-            What::Bundle(sizes) => {
-                let mut truth = self.world.0.lock();
-                bundle(&self.folder, &sizes, truth.millis());
-                truth.sizes = Some(sizes);
-            }
         }
     }
 
@@ -191,7 +193,7 @@ impl Stage {
     async fn settings_follow(&self, settled: bool) {
         let settings = self.admin.settings().await;
         let mut truth = self.world.0.lock();
-        if let Some(difference) = invariants::misfit(&settings, truth.sizes.as_deref(), settled) {
+        if let Some(difference) = invariants::misfit(&settings, settled) {
             truth.breach("effective settings follow from requested ones", || difference);
         }
     }
@@ -213,7 +215,8 @@ impl Stage {
         let lied = self.world.0.lock().lied;
         self.settings_follow(!lied).await;
         let truth = self.world.0.lock();
-        Report { breaches: truth.breaches.clone(), requests: truth.requests.len(), trace: truth.trace }
+        let requests = truth.requests.len() + truth.sent.len();
+        Report { breaches: truth.breaches.clone(), requests, trace: truth.trace }
     }
 }
 
@@ -237,7 +240,9 @@ fn restore(truth: &mut Truth) {
 
 fn config(schedule: &Schedule, truth: &Truth, folder: &Path) -> Config {
     let mut config = Config { dispatch: schedule.setup.settings.clone(), ..Config::default() };
-    config.workers = truth.listed(Source::Static).map(address).collect();
+    config.workers = truth.listed(Source::Static).map(|server| address(server, Source::Static)).collect();
+    let urls = truth.listed(Source::Upstream).map(|server| format!("http://{}", host(server)));
+    config.upstreams = opaque::config(urls.collect(), [4, 8, 256][schedule.seed as usize % 3]);
     config.instances.dns_interval = Duration::from_secs(1);
     if truth.listed(Source::Dns).next().is_some() {
         config.workers.push("dns+test://pool:1".into());
@@ -246,47 +251,5 @@ fn config(schedule: &Schedule, truth: &Truth, folder: &Path) -> Config {
         fs::write(folder.join("workers"), truth.file()).expect("a file can be written");
         config.workers_file = Some(folder.join("workers"));
     }
-    if schedule.setup.bundle {
-        bundle(folder, &SIZES, 0);
-        config.bundles = Some(folder.join("bundles"));
-    }
     config
-}
-
-/// Writes model 0's bundle. The file's time is simulated, because the system's would differ between runs.
-fn bundle(folder: &Path, sizes: &[u8], millis: u64) {
-    let (datatype, shape) = (DataType::Fp32, vec![-1, 2]);
-    let file = |name: String| ModelFile { name, version: 1, sha256: "0".repeat(64) };
-    let output = |name: &str| Output {
-        name: name.into(),
-        datatype,
-        shape: shape.clone(),
-        meaning: Meaning::Logits,
-        default_answer: Some(vec![0.5, -0.5]),
-    };
-    let parity = |k: &u8| Parity {
-        code: CodeSpec::new(Kind::Sum, usize::from(*k), 1),
-        models: vec![file(Model::Parity(*k).name())],
-        learned: None,
-        training: None,
-        accuracy: None,
-        calibration: Some(Calibration::default()),
-    };
-    let range = Some(Range { low: -3000.0, high: 3000.0 });
-    let mut manifest = Manifest::new(Deployed {
-        version: 1,
-        sha256: "0".repeat(64),
-        inputs: vec![Input { name: "x".into(), datatype, shape: shape.clone(), range }],
-        outputs: vec![output("y"), output("z")],
-        preprocessing: None,
-    });
-    manifest.parities = sizes.iter().map(parity).collect();
-    let own = folder.join("bundles").join(Model::Asked(0).name());
-    fs::create_dir_all(&own).expect("a folder can be made");
-    let path = own.join("parm.toml");
-    manifest.write(&path).expect("a manifest can be written");
-    let opened = fs::File::options().write(true).open(&path);
-    let set =
-        opened.and_then(|file| file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_millis(1 + millis)));
-    set.expect("a file's time can be set");
 }

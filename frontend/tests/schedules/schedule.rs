@@ -5,6 +5,8 @@ use std::fmt;
 use parm_settings::PoolSettings;
 use serde_json::Value;
 
+use crate::opaque::Errand;
+
 /// One run.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
@@ -21,8 +23,6 @@ pub(crate) struct Schedule {
 pub(crate) struct Setup {
     pub(crate) workers: Vec<Worker>,
     pub(crate) settings: PoolSettings,
-    /// Whether model 0 has a bundle, with parity models of the code `sum`.
-    pub(crate) bundle: bool,
 }
 
 /// A server, and the source that lists it.
@@ -41,6 +41,8 @@ pub(crate) enum Source {
     Static,
     File,
     Dns,
+    /// The settings of upstream servers. Such a server has no models.
+    Upstream,
 }
 
 /// A model at a server.
@@ -56,8 +58,6 @@ pub(crate) struct Serving {
 pub(crate) enum Model {
     /// One with clients.
     Asked(u8),
-    /// The parity model of model 0 for groups of this size.
-    Parity(u8),
     /// The backup model.
     Cheap,
 }
@@ -72,6 +72,8 @@ pub(crate) struct Event {
 #[derive(Clone, Debug)]
 pub(crate) enum What {
     Ask(Ask),
+    /// A request for upstream servers.
+    Forward(Errand),
     /// A server behaves like this from now on.
     Temper(usize, Temper),
     /// A server rejects its next job as overloaded.
@@ -86,8 +88,6 @@ pub(crate) enum What {
     Settings(Option<u8>, Value),
     Load(u8),
     Unload(u8),
-    /// Model 0's bundle has parity models for these group sizes.
-    Bundle(Vec<u8>),
     /// The workers file does not exist for this many milliseconds.
     NoFile(u64),
     /// One answer of the name server lacks a member.
@@ -112,6 +112,12 @@ pub(crate) enum Temper {
     Wrong,
     /// Answers with a row too few.
     Short,
+    /// Answers requests for upstream servers with this status.
+    Fails(u16),
+    /// Breaks the answers to such requests after so many pieces.
+    Cuts(usize),
+    /// Pauses for ever after so many pieces of such an answer.
+    Stalls(usize),
     /// Reports that it is not ready.
     NotReady,
     /// Refuses connections.
@@ -162,15 +168,13 @@ impl Model {
     pub(crate) fn name(self) -> String {
         match self {
             Self::Asked(number) => format!("m{number}"),
-            Self::Parity(k) => format!("sum{k}"),
             Self::Cheap => "cheap".into(),
         }
     }
 
     pub(crate) fn named(name: &str) -> Option<Self> {
         let asked = name.strip_prefix('m').and_then(|number| number.parse().ok()).map(Self::Asked);
-        let parity = || name.strip_prefix("sum").and_then(|k| k.parse().ok()).map(Self::Parity);
-        asked.or_else(parity).or_else(|| (name == "cheap").then_some(Self::Cheap))
+        asked.or_else(|| (name == "cheap").then_some(Self::Cheap))
     }
 }
 
@@ -199,8 +203,9 @@ pub(crate) fn host(worker: usize) -> String {
     format!("h{}:{worker}", worker / 2)
 }
 
-pub(crate) fn address(worker: usize) -> String {
-    format!("test://{}", host(worker))
+pub(crate) fn address(worker: usize, source: Source) -> String {
+    let scheme = if source == Source::Upstream { "upstream+http" } else { "test" };
+    format!("{scheme}://{}", host(worker))
 }
 
 impl fmt::Display for Schedule {

@@ -1,7 +1,7 @@
 //! Ground truth of a run: what servers do, where rows failed, and broken promises.
 //!
 //! Worker 0 is always well, a member, and has every model except while a story changes that model. So whatever happens to the
-//! others, it could have answered.
+//! others, it could have answered. So could the first upstream server, if there are any.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::opaque::{Run, Sent};
 use crate::schedule::{Ask, Guilt, Model, Serving, Source, Temper, address, host};
 
 /// Time until a recovered server is trusted again and changed models are settled: probes, reconnections, a linearity test.
@@ -58,6 +59,8 @@ pub(crate) struct Server {
     pub(crate) was_ill: bool,
     /// Jobs failed by poisoned rows, without its fault.
     pub(crate) poisoned: u32,
+    /// Since when each look found it out of service.
+    pub(crate) out_since: Option<Instant>,
 }
 
 /// A request, as it was sent.
@@ -75,6 +78,9 @@ pub(crate) struct Truth {
     by_value: HashMap<(i32, i32), usize>,
     pub(crate) servers: Vec<Server>,
     pub(crate) requests: Vec<Request>,
+    /// Requests for upstream servers, and what these read.
+    pub(crate) sent: Vec<Sent>,
+    pub(crate) runs: Vec<Run>,
     /// Requests without an answer.
     pub(crate) open: BTreeSet<usize>,
     /// Time until which a model may be missing, or have another shape than clients expect.
@@ -86,8 +92,6 @@ pub(crate) struct Truth {
     pub(crate) dns_is_down: bool,
     /// Whether the next answer of the name server lacks a member.
     pub(crate) dns_is_short: bool,
-    /// Group sizes for which model 0's bundle has codes; `None` without a bundle.
-    pub(crate) sizes: Option<Vec<u8>>,
     pub(crate) breaches: Vec<Breach>,
     /// Hash of all observations: the same seed must give the same.
     pub(crate) trace: u64,
@@ -97,20 +101,21 @@ pub(crate) struct Truth {
 pub(crate) struct World(pub(crate) Mutex<Truth>);
 
 impl World {
-    pub(crate) fn new(servers: Vec<Server>, sizes: Option<Vec<u8>>) -> Self {
+    pub(crate) fn new(servers: Vec<Server>) -> Self {
         Self(Mutex::new(Truth {
             start: Instant::now(),
             rows: Vec::new(),
             by_value: HashMap::new(),
             servers,
             requests: Vec::new(),
+            sent: Vec::new(),
+            runs: Vec::new(),
             open: BTreeSet::new(),
             in_flux: BTreeMap::new(),
             lied: false,
             once: false,
             dns_is_down: false,
             dns_is_short: false,
-            sizes,
             breaches: Vec::new(),
             trace: 0,
         }))
@@ -135,12 +140,13 @@ impl Server {
             steady_at,
             was_ill: false,
             poisoned: 0,
+            out_since: None,
         }
     }
 }
 
 impl Truth {
-    pub(crate) fn millis(&self) -> u64 {
+    fn millis(&self) -> u64 {
         self.start.elapsed().as_millis() as u64
     }
 
@@ -200,12 +206,14 @@ impl Truth {
     pub(crate) fn becomes(&mut self, server: usize, temper: Temper) {
         self.lied |= matches!(temper, Temper::Wrong);
         let own = &mut self.servers[server];
-        own.temper.send_replace(temper);
-        own.was_ill |= temper != Temper::Well;
-        if !own.is_silent() && std::mem::take(&mut own.unseen) {
-            let models = own.models.clone();
-            models.into_iter().for_each(|own| self.unsettles(own.model));
+        if own.temper.send_replace(temper) == temper {
+            return;
         }
+        own.was_ill |= temper != Temper::Well;
+        let is_seen = !own.is_silent() && std::mem::take(&mut own.unseen);
+        self.runs.iter_mut().filter(|run| run.server == server && run.open).for_each(|run| run.well = false);
+        let models = if is_seen { self.servers[server].models.clone() } else { Vec::new() };
+        models.into_iter().for_each(|own| self.unsettles(own.model));
     }
 
     /// A server was asked for a model that it has no more: it may be ejected for that.
@@ -242,7 +250,7 @@ impl Truth {
 
     /// The complete text of the workers file.
     pub(crate) fn file(&self) -> String {
-        self.listed(Source::File).map(|server| format!("{}\n", address(server))).collect()
+        self.listed(Source::File).map(|server| format!("{}\n", address(server, Source::File))).collect()
     }
 
     /// The name server's next answer.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parm_encoder::{Code, Nets};
-use parm_parity_models::bundle::{Calibration, Deployed, Meaning, Signature, fits};
+use parm_parity_models::bundle::{Calibration, Deployed, Meaning, ModelFile, Parity, Signature, fits};
 use parm_protocol::{DataType, ModelRef, NamedTensor, Tensor};
 
 use super::{Guards, StandIn};
@@ -43,12 +43,13 @@ impl Codes {
             return Ok(false);
         }
         for coder in self.coders.values() {
-            if coder.models.is_empty() && !deployed {
+            if coder.files().is_empty() && !deployed {
                 return Ok(false);
             }
-            for (place, wanted) in coder.models.iter().enumerate() {
-                let Some(served) = models.iter().find(|served| is(wanted, served)) else { return Ok(false) };
-                if let Some(problem) = coder.misfit(place, served) {
+            for file in coder.files() {
+                let wanted = reference(file);
+                let Some(served) = models.iter().find(|served| is(&wanted, served)) else { return Ok(false) };
+                if let Some(problem) = coder.misfit(file, served) {
                     return Err(problem);
                 }
             }
@@ -76,47 +77,53 @@ fn is(wanted: &ModelRef, served: &Description) -> bool {
             || wanted.version == served.model.version)
 }
 
+pub(super) fn reference(file: &ModelFile) -> ModelRef {
+    ModelRef { name: file.name.clone(), version: Some(file.version.to_string()) }
+}
+
 /// A code, ready for use.
 #[derive(Debug)]
 pub(crate) struct Coder {
     pub(crate) code: Arc<dyn Code>,
-    /// Parity models in order; empty if the deployed model runs the parity queries.
-    pub(crate) models: Vec<ModelRef>,
-    /// SHA-256 of their files, in the same order.
-    pub(super) digests: Vec<String>,
-    pub(super) calibration: Calibration,
-    /// Meanings of outputs, by name; empty without a bundle, and answers then have no confidence.
-    pub(super) meanings: Vec<(String, Meaning)>,
-    /// The deployed model's tensors as the bundle states them.
-    pub(super) deployed: Option<Signature>,
+    /// What the bundle says about the code and the deployed model. Without a bundle the deployed model runs the parity queries, and
+    /// answers have no confidence.
+    pub(super) trained: Option<(Parity, Deployed)>,
 }
 
 impl Coder {
-    /// A code whose parity queries the deployed model runs.
-    pub(super) fn plain(code: Arc<dyn Code>) -> Self {
-        Self {
-            code,
-            models: Vec::new(),
-            digests: Vec::new(),
-            calibration: Calibration::default(),
-            meanings: Vec::new(),
-            deployed: None,
-        }
+    /// The files of its parity models in order; none if the deployed model runs the parity queries.
+    fn files(&self) -> &[ModelFile] {
+        self.trained.as_ref().map_or(&[], |(parity, _)| &parity.models)
     }
 
-    /// Why an instance's parity model at this index is not the expected one. A model that was retrained under the same
-    /// version number looks the same and answers differently; its digest shows this if the server reports one.
-    pub(super) fn misfit(&self, place: usize, served: &Description) -> Option<String> {
-        let (model, digest) = (self.models.get(place)?, self.digests.get(place)?);
+    /// The parity model at this index.
+    pub(crate) fn model(&self, place: usize) -> Option<ModelRef> {
+        self.files().get(place).map(reference)
+    }
+
+    pub(super) fn calibration(&self) -> Calibration {
+        self.trained.as_ref().and_then(|(parity, _)| parity.calibration).unwrap_or_default()
+    }
+
+    /// The meaning of an output.
+    pub(super) fn meaning(&self, name: &str) -> Meaning {
+        let mut outputs = self.trained.iter().flat_map(|(_, deployed)| &deployed.outputs);
+        outputs.find(|output| output.name == name).map_or(Meaning::Values, |output| output.meaning)
+    }
+
+    /// Why an instance's parity model is not the expected one. A model that was retrained under the same version number looks
+    /// the same and answers differently; its digest shows this if the server reports one.
+    fn misfit(&self, file: &ModelFile, served: &Description) -> Option<String> {
         let actual = served.config.as_ref().and_then(|config| config.digest());
-        if let Some(actual) = actual.filter(|actual| !actual.eq_ignore_ascii_case(digest)) {
+        if let Some(actual) = actual.filter(|actual| !actual.eq_ignore_ascii_case(&file.sha256)) {
             return Some(format!(
-                "parity model '{}' has sha256 {actual}, the bundle has {digest}: deploy the same files everywhere",
-                model.name
+                "parity model '{}' has sha256 {actual}, the bundle has {}: deploy the same files everywhere",
+                file.name, file.sha256
             ));
         }
-        let deployed = self.deployed.as_ref()?;
-        fits(&*self.code, deployed, &Signature::from(&served.metadata), &model.name).into_iter().next()
+        let (_, deployed) = self.trained.as_ref()?;
+        let served = Signature::from(&served.metadata);
+        fits(&*self.code, &Signature::from(deployed), &served, &file.name).into_iter().next()
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parm_dispatcher::{GroupKey, QueryKey};
 use parm_encoder::{Received, Set, Workspace};
-use parm_parity_models::bundle::{ClassScores, Meaning};
+use parm_parity_models::bundle::ClassScores;
 use parm_protocol::{DataType, NamedTensor, Tensor, TensorMetadata};
 use smallvec::SmallVec;
 
@@ -67,9 +67,13 @@ impl Decoding {
         let values: SmallVec<[Cow<'_, [f32]>; 4]> =
             tensors.iter().map(Tensor::as_f32).collect::<Result<_, _>>()?;
         let scores = declared.iter().zip(&tensors).zip(&values).filter_map(|((declared, tensor), values)| {
-            ClassScores::new(values, tensor.shape().last().copied().unwrap_or(1), self.meaning(declared))
+            ClassScores::new(
+                values,
+                tensor.shape().last().copied().unwrap_or(1),
+                self.coder.meaning(&declared.name),
+            )
         });
-        let confidence = self.coder.calibration.confidence(scores);
+        let confidence = self.coder.calibration().confidence(scores);
         drop(values);
         let named = declared.iter().zip(tensors);
         let named = named.map(|(declared, tensor)| NamedTensor::new(declared.name.clone(), tensor));
@@ -101,13 +105,13 @@ impl Decoding {
 
     /// One output of one part.
     fn row(&self, part: &Output, declared: &TensorMetadata) -> Result<Tensor, Error> {
-        let output = part.outputs.tensors.iter().find(|output| output.name == declared.name);
-        let output = output.ok_or_else(|| Error::PartMissing { output: declared.name.clone() })?;
-        let datatype = output.tensor.datatype();
+        let row = part.outputs.row_named(&declared.name, part.row, self.pool.batched);
+        let row = row.ok_or_else(|| Error::PartMissing { output: declared.name.clone() })?;
+        let datatype = row.datatype();
         if datatype != DataType::Fp32 {
             return Err(Error::NotDecodable { output: declared.name.clone(), datatype });
         }
-        row_of(&output.tensor, part.row, self.pool.batched)
+        Ok(row)
     }
 
     /// Shape of a prediction, which may differ from a parity output's: that may have an axis for its slots.
@@ -125,11 +129,6 @@ impl Decoding {
         };
         Some(std::iter::repeat_n(1, batch).chain(row).collect())
     }
-
-    fn meaning(&self, declared: &TensorMetadata) -> Meaning {
-        let known = self.coder.meanings.iter().find(|(name, _)| *name == declared.name);
-        known.map_or(Meaning::Values, |(_, meaning)| *meaning)
-    }
 }
 
 /// The values of the rows that are there.
@@ -138,9 +137,4 @@ pub(super) type Rows<'a> = SmallVec<[Option<Cow<'a, [f32]>>; 8]>;
 /// Their floats, in place where they are aligned.
 pub(super) fn floats(rows: &[Option<Tensor>]) -> Result<Rows<'_>, Error> {
     Ok(rows.iter().map(|row| row.as_ref().map(Tensor::as_f32).transpose()).collect::<Result<_, _>>()?)
-}
-
-/// One row of a tensor; the whole of one without a batch dimension.
-pub(super) fn row_of(tensor: &Tensor, row: usize, batched: bool) -> Result<Tensor, Error> {
-    Ok(if batched { tensor.slice_rows(row, 1)? } else { tensor.clone() })
 }

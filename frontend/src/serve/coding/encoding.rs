@@ -9,7 +9,7 @@ use parm_encoder::{Element, Input, Members, Workspace};
 use parm_protocol::{DataType, NamedTensor, Tensor};
 use smallvec::SmallVec;
 
-use super::decoding::{floats, row_of};
+use super::decoding::floats;
 use crate::error::Error;
 use crate::serve::coded::Grouped;
 use crate::serve::inputs::Row;
@@ -89,7 +89,10 @@ impl Encoding {
             else {
                 return Ok(None);
             };
-            row_of(&input.tensor, row.index, self.pool.batched).map(Some)
+            Ok(Some(match self.pool.batched {
+                true => input.tensor.slice_rows(row.index, 1)?,
+                false => input.tensor.clone(),
+            }))
         };
         let queries = self.slots.iter().map(query).collect::<Result<SmallVec<[_; 8]>, Error>>()?;
         let buffers = if element == Element::Float32 {

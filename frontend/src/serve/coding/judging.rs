@@ -69,7 +69,7 @@ impl StandIn {
             if !wanted.is_empty() && !wanted.iter().any(|output| output.name == declared.name) {
                 continue;
             }
-            let tensor = row(outputs, &declared.name, at, pool.batched)?;
+            let tensor = outputs.row_named(&declared.name, at, pool.batched)?;
             if is_float(tensor.datatype()) {
                 read.push((tensor, self.meaning(&declared.name)));
             }
@@ -91,7 +91,7 @@ impl StandIn {
     pub(in crate::serve) fn agrees(&self, pool: &Pool, prediction: &Output, answer: &Output) -> Option<bool> {
         let mut agrees = None;
         for declared in &pool.metadata.outputs {
-            let of = |output: &Output| row(&output.outputs, &declared.name, output.row, pool.batched);
+            let of = |output: &Output| output.outputs.row_named(&declared.name, output.row, pool.batched);
             let Some((prediction, answer)) = of(prediction).zip(of(answer)) else { continue };
             match alike(&prediction, &answer, self.meaning(&declared.name), TOLERANCE) {
                 Some(false) => return Some(false),
@@ -117,15 +117,6 @@ fn misfit_of(deployed: &ModelMetadata, batched: bool, served: &Description) -> O
             served.model.name
         )
     })
-}
-
-/// One row of one output.
-fn row(outputs: &Outputs, name: &str, row: usize, batched: bool) -> Option<Tensor> {
-    let output = outputs.tensors.iter().find(|output| output.name == name)?;
-    if !batched || output.tensor.rows() == 1 {
-        return Some(output.tensor.clone());
-    }
-    outputs.row_of(output, row).ok()
 }
 
 /// Whether two answers of one output are equal, as a client would judge it; `None` if they cannot be compared, for example with

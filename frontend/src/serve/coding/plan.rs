@@ -8,13 +8,12 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use parm_encoder::{CodeSpec, Needs};
-use parm_parity_models::bundle::{ModelFile, Signature};
 use parm_protocol::ModelRef;
 use parm_settings::{Coding, CodingSettings, Fraction, InForce, PolicyKind, PoolSettings};
 use serde::Serialize;
 
 use super::StandIn;
-use super::codes::{self, Coder, Codes};
+use super::codes::{self, Coder, Codes, reference};
 use super::guards::Guards;
 use super::library::{Bundle, TrainedCode};
 use crate::serve::pool::Pool;
@@ -127,10 +126,6 @@ fn stand_in(pool: &Pool, wished: &PoolSettings, bundle: Option<&Bundle>) -> Resu
     })
 }
 
-fn reference(file: &ModelFile) -> ModelRef {
-    ModelRef { name: file.name.clone(), version: Some(file.version.to_string()) }
-}
-
 /// Chooses the codes.
 fn coders(coding: &CodingSettings, bundle: Option<&Bundle>) -> Result<BTreeMap<usize, Arc<Coder>>, String> {
     let (k, r) = (usize::from(coding.k.get()), usize::from(coding.r.get()));
@@ -149,7 +144,8 @@ fn coders(coding: &CodingSettings, bundle: Option<&Bundle>) -> Result<BTreeMap<u
         // The best come first, so the first of each k stays.
         for entry in bundle.of(kind, r) {
             if let std::collections::btree_map::Entry::Vacant(place) = coders.entry(entry.parity.code.k) {
-                place.insert(Arc::new(trained(entry, bundle)));
+                let trained = Some((entry.parity.clone(), bundle.manifest.deployed.clone()));
+                place.insert(Arc::new(Coder { code: entry.code.clone(), trained }));
             }
         }
     }
@@ -161,7 +157,7 @@ fn coders(coding: &CodingSettings, bundle: Option<&Bundle>) -> Result<BTreeMap<u
         };
         for k in sizes.into_iter().chain([coding.k.get()]).map(usize::from) {
             let code = CodeSpec::new(kind, k, r).build().map_err(|error| error.to_string())?;
-            coders.insert(k, Arc::new(Coder::plain(Arc::from(code))));
+            coders.insert(k, Arc::new(Coder { code: Arc::from(code), trained: None }));
         }
     }
     if !coders.contains_key(&k) {
@@ -182,24 +178,10 @@ fn coders(coding: &CodingSettings, bundle: Option<&Bundle>) -> Result<BTreeMap<u
 /// Coding parameters for the dispatcher. The calibrated confidence threshold counts if it is higher than the configured
 /// one.
 fn coding(min_confidence: Fraction, coders: &BTreeMap<usize, Arc<Coder>>) -> Coding {
-    let threshold = coders.values().map(|coder| coder.calibration.threshold).fold(0.0, f32::max);
+    let threshold = coders.values().map(|coder| coder.calibration().threshold).fold(0.0, f32::max);
     let threshold = Fraction::try_from(f64::from(threshold)).unwrap_or_default();
     let least = if threshold > min_confidence { threshold } else { min_confidence };
     Coding::new(coders.values().map(|coder| coder.code.recovery()).collect(), least)
-}
-
-fn trained(entry: &TrainedCode, bundle: &Bundle) -> Coder {
-    let parity = &entry.parity;
-    let deployed = &bundle.manifest.deployed;
-    let outputs = deployed.outputs.iter();
-    Coder {
-        models: parity.models.iter().map(reference).collect(),
-        digests: parity.models.iter().map(|file| file.sha256.clone()).collect(),
-        calibration: parity.calibration.unwrap_or_default(),
-        meanings: outputs.map(|output| (output.name.clone(), output.meaning)).collect(),
-        deployed: Some(Signature::from(deployed)),
-        ..Coder::plain(entry.code.clone())
-    }
 }
 
 /// Why a code is not supported for serving, if so.

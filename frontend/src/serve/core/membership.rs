@@ -217,7 +217,7 @@ impl Core {
     fn tell_model(&self, pool: &Pool, what: &str) {
         let version = if pool.version.is_empty() { String::new() } else { format!(" {}", pool.version) };
         let text = format!("{}{version} {what}", pool.model.name);
-        self.driver.tell(Kind::Model, Happening { model: Some(pool.id), text, ..Happening::default() });
+        self.driver.tell_of(pool, text);
     }
 
     /// Recomputes default versions after instances changed.

@@ -13,7 +13,7 @@ use parm_protocol::rounded;
 use tokio::time::Instant;
 
 use super::Core;
-use crate::console::{Happening, Kind, LogRate};
+use crate::console::LogRate;
 use crate::serve::pool::Pool;
 use crate::serve::reading::{Counters, PoolId};
 
@@ -116,13 +116,13 @@ impl Seen {
                     code = %parm_protocol::StableCode::NoInstance,
                     "no instance {what} '{name}': {then}"
                 );
-                tell(core, pool, format!("no instance {what} {name}: {then}"));
+                core.driver.tell_of(pool, format!("no instance {what} {name}: {then}"));
             }
             (true, Some(since)) => {
                 model.down = None;
                 let after = rounded(since.elapsed());
                 tracing::info!(instances = reading.usable_instances, ?after, "'{name}' is served again");
-                tell(core, pool, format!("{name} is served again after {} s", after.as_secs()));
+                core.driver.tell_of(pool, format!("{name} is served again after {} s", after.as_secs()));
             }
             _ => {}
         }
@@ -160,11 +160,11 @@ impl Seen {
                     "no instance serves the stand-in, so late queries are hedged: load it on the workers, or correct \
                      stand_in.model or --stand-in"
                 );
-                tell(core, pool, format!("no instance serves {stand_in}, the stand-in of {name}"));
+                core.driver.tell_of(pool, format!("no instance serves {stand_in}, the stand-in of {name}"));
             }
             Some(Presence::Appeared) => {
                 tracing::info!(model = %name, %stand_in, "the stand-in is served");
-                tell(core, pool, format!("{stand_in}, the stand-in of {name}, is served"));
+                core.driver.tell_of(pool, format!("{stand_in}, the stand-in of {name}, is served"));
             }
             None => {}
         }
@@ -219,8 +219,4 @@ impl Absence {
 
 fn refusals(counters: &Counters) -> [u64; 2] {
     [counters.retries_refused, counters.hedges_refused]
-}
-
-fn tell(core: &Core, pool: &Pool, text: String) {
-    core.driver.tell(Kind::Model, Happening { model: Some(pool.id), text, ..Happening::default() });
 }

@@ -123,8 +123,7 @@ pub type Dispatch = (PoolSettings, BTreeMap<String, PoolSettings>);
 /// those changes, even if the file is the same.
 ///
 /// Choice: a merge of three versions. A field that differs between the former file and the new one takes the new value; the
-/// others stay as they are. The same holds for a model's own settings as a whole: they appear and disappear with those of the
-/// file only if the file changed.
+/// others stay as they are. A model's own settings that appear in the file or disappear from it do so as a whole.
 ///
 /// Rejected: writing live changes into the file, which often comes from a repository or a ConfigMap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -169,32 +168,25 @@ fn merged(
     now: &PoolSettingsByModel,
     live: &PoolSettingsByModel,
 ) -> Result<PoolSettingsByModel, Error> {
-    let default = fields(&before.default, &now.default, &live.default)?;
-    let mut next = PoolSettingsByModel { default, models: live.models.clone() };
-    let names: BTreeSet<&String> = before.models.keys().chain(now.models.keys()).collect();
-    for name in names {
-        if before.models.get(name) == now.models.get(name) {
-            continue;
-        }
-        let own = fields(before.of(name), now.of(name), live.of(name))?;
-        if now.models.contains_key(name) || own != next.default {
-            next.models.insert(name.clone(), own);
-        } else {
-            next.models.remove(name);
-        }
-    }
-    Ok(next)
-}
-
-/// `live` with the fields that differ between `before` and `now`.
-fn fields(before: &PoolSettings, now: &PoolSettings, live: &PoolSettings) -> Result<PoolSettings, Error> {
     if before == live {
         return Ok(now.clone());
     }
-    let value = value(Some(&json!(before)), Some(&json!(now)), Some(&json!(live))).unwrap_or_default();
-    let merged: PoolSettings =
-        serde_json::from_value(value).map_err(|error| Error::BadSettings { reason: error.to_string() })?;
-    Ok(merged.with_constants_of(now))
+    let next = value(Some(&written(before)), Some(&written(now)), Some(&written(live))).unwrap_or_default();
+    let read = |settings: &Value, file: &PoolSettings| {
+        serde_json::from_value::<PoolSettings>(settings.clone())
+            .map(|settings| settings.with_constants_of(file))
+            .map_err(|error| Error::BadSettings { reason: error.to_string() })
+    };
+    let models = next["models"].as_object().into_iter().flatten();
+    let models = models.map(|(name, own)| Ok((name.clone(), read(own, now.of(name))?)));
+    Ok(PoolSettingsByModel {
+        default: read(&next["dispatch"], &now.default)?,
+        models: models.collect::<Result<_, Error>>()?,
+    })
+}
+
+fn written(of: &PoolSettingsByModel) -> Value {
+    json!({ "dispatch": of.default, "models": of.models })
 }
 
 fn value(before: Option<&Value>, now: Option<&Value>, live: Option<&Value>) -> Option<Value> {
@@ -215,7 +207,6 @@ fn value(before: Option<&Value>, now: Option<&Value>, live: Option<&Value>) -> O
 /// The changes of the file, and those that replace another value that was set live.
 fn report(before: &PoolSettingsByModel, now: &PoolSettingsByModel, live: &PoolSettingsByModel) -> Reloaded {
     let paths = |from: &PoolSettingsByModel, to: &PoolSettingsByModel| -> BTreeSet<String> {
-        let written = |of: &PoolSettingsByModel| json!({ "dispatch": of.default, "models": of.models });
         let differences = differences(&written(from), &written(to));
         differences.into_iter().map(|field| format!("frontend.{}", field.path)).collect()
     };
@@ -299,13 +290,6 @@ mod tests {
         let (without, listed) = (of(with(HEDGE, 10), &[]), of(with(HEDGE, 10), &[("m", with(NONE, 10))]));
         assert_eq!(merged(&without, &listed, &without).unwrap(), listed);
         assert_eq!(merged(&listed, &without, &listed).unwrap(), without);
-        let changed = of(with(HEDGE, 10), &[("m", with(NONE, 30))]);
-        let kept = of(with(HEDGE, 10), &[("m", with(HEDGE, 30))]);
-        assert_eq!(
-            merged(&listed, &without, &changed).unwrap(),
-            kept,
-            "a live change of another setting stays"
-        );
         assert_eq!(
             merged(&listed, &listed, &without).unwrap(),
             without,

@@ -9,7 +9,6 @@ use parm_protocol::{ModelRef, TensorMetadata};
 use parm_settings::{Fraction, InForce, PolicyKind, PoolSettings};
 
 use super::{Control, Core};
-use crate::console::{Happening, Kind};
 use crate::serve::coding::{self, Bundle, Codes, Plan, StandIn, StandInStanding, Standing};
 use crate::serve::pool::{Description, Files, Pool};
 
@@ -127,7 +126,8 @@ impl Core {
         let before = pool.standing().map(|standing| standing.in_force.coding.codes);
         pool.set_codes(codes);
         if let Some(before) = before.filter(|before| *before != in_force.coding.codes) {
-            self.tell_codes(pool, before.len(), in_force.coding.codes.len());
+            let (name, before, now) = (&pool.model.name, before.len(), in_force.coding.codes.len());
+            self.driver.tell_of(pool, format!("codes of {name} changed from {before} to {now}"));
         }
         if pool.codes().len() > 0 && !pool.not_decodable.swap(true, Ordering::Relaxed) {
             warn_of_outputs(pool);
@@ -137,11 +137,6 @@ impl Core {
         self.metrics.models.policy_changed(&pool.metrics, in_force.policy);
         let in_force = InForce { stand_in_rows: self.stand_in_rows(pool), ..in_force };
         self.driver.with(|state| state.configure(&self.driver, pool, (wished, in_force)));
-    }
-
-    fn tell_codes(&self, pool: &Pool, before: usize, now: usize) {
-        let text = format!("codes of {} changed from {before} to {now}", pool.model.name);
-        self.driver.tell(Kind::Model, Happening { model: Some(pool.id), text, ..Happening::default() });
     }
 }
 
