@@ -11,7 +11,7 @@ use toml::{Table, Value};
 use crate::table;
 use crate::tuner::search::{Effort, Score, Tried};
 use crate::tuner::space::Candidate;
-use crate::tuner::{Limits, Objective, Problem, StandInWorth};
+use crate::tuner::{Limits, Objective, Problem};
 
 /// The result of a search.
 #[derive(Clone, Debug, Serialize)]
@@ -301,20 +301,14 @@ fn price(problem: &Problem, first: &Line) -> Option<String> {
     let stand_in = problem.quality.stand_in.filter(|_| score.stand_in > 5e-6).map(|known| {
         format!(
             "{:.2} % of the answers are the stand-in's, which leaves an accuracy of {:.4} over all if it agrees with {:.1} % of \
-             the predictions, {}: nothing was graded here",
+             the predictions: nothing was graded here",
             100.0 * score.stand_in,
             score.accuracy,
-            100.0 * known.agreement,
-            source(known)
+            100.0 * known.agreement
         )
     });
     let parts: Vec<String> = [work, answers, stand_in].into_iter().flatten().collect();
     (!parts.is_empty()).then(|| format!("It costs {}.", parts.join("; ")))
-}
-
-/// Returns the source of a stand-in's agreement.
-fn source(known: StandInWorth) -> &'static str {
-    if known.follows { "as follows from the stated accuracies" } else { "as stated" }
 }
 
 /// The first line of every written file, which allows the file to be replaced.
@@ -373,10 +367,9 @@ fn differing(own: Table, usual: &Table) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use parm_settings::{Cost, Factor, Fraction, PolicyKind};
+    use parm_settings::{Factor, Fraction, PolicyKind};
 
     use super::*;
-    use crate::tuner::StandInFacts;
 
     #[test]
     fn interval_is_that_of_students_t() {
@@ -393,15 +386,6 @@ mod tests {
             (estimate.value, estimate.low.is_finite(), estimate.high.is_finite()),
             (7.0, false, false)
         );
-    }
-
-    #[test]
-    fn agreement_is_called_stated_only_if_it_was() {
-        let cost = Some(Cost::linear(0.2));
-        let of = |agreement, accuracy| StandInFacts { cost, agreement, accuracy }.worth(0.93).unwrap();
-        assert_eq!(source(of(None, Some(0.9))), "as follows from the stated accuracies");
-        assert_eq!(source(of(Some(0.97), None)), "as stated");
-        assert_eq!(source(of(Some(0.97), Some(0.9))), "as stated");
     }
 
     #[test]

@@ -108,10 +108,14 @@ impl<'a> Search<'a> {
         let mut stage: Vec<usize> = (0..self.candidates.len()).collect();
         for number in 0..STAGES {
             let tried = self.try_all(&stage, 1, self.length(number), progress, &mut effort)?;
-            stage = self.best(&tried, stage.len().div_ceil(KEPT));
+            stage = self.kept(self.ranked(tried.iter().collect()), stage.len().div_ceil(KEPT));
             known.extend(tried.into_iter().map(|tried| (tried.candidate, tried)));
         }
-        stage = self.finalists(stage);
+        stage = self.kept(stage, FINALISTS);
+        // The baseline is always among them.
+        if !stage.contains(&0) {
+            stage.push(0);
+        }
         let Plan { repeats, queries, .. } = self.plan;
         let finals = self.try_all(&stage, repeats as usize, queries, progress, &mut effort)?;
         known.extend(finals.iter().map(|tried| (tried.candidate, tried.clone())));
@@ -128,34 +132,19 @@ impl<'a> Search<'a> {
         (queries / LONGER.pow(STAGES - stage)).clamp(SHORTEST, queries)
     }
 
-    /// Returns the best `count`, and the best of every policy.
-    fn best(&self, tried: &[Tried], count: usize) -> Vec<usize> {
-        let mut ranked: Vec<&Tried> = tried.iter().collect();
-        ranked.sort_by(|a, b| self.utility(b).total_cmp(&self.utility(a)));
-        let mut policies = BTreeSet::new();
-        let mut kept = Vec::new();
-        for (rank, tried) in ranked.into_iter().enumerate() {
-            if policies.insert(self.candidates[tried.candidate].policy) || rank < count {
-                kept.push(tried.candidate);
-            }
-        }
-        kept
+    /// Returns the candidates, the best first.
+    fn ranked(&self, mut tried: Vec<&Tried>) -> Vec<usize> {
+        tried.sort_by(|a, b| self.utility(b).total_cmp(&self.utility(a)));
+        tried.into_iter().map(|tried| tried.candidate).collect()
     }
 
-    /// Returns the first few of a ranked stage, the best of every policy, and the baseline.
-    fn finalists(&self, ranked: Vec<usize>) -> Vec<usize> {
+    /// Keeps the first `count` of ranked candidates, and the first of every policy.
+    fn kept(&self, ranked: Vec<usize>, count: usize) -> Vec<usize> {
         let mut policies = BTreeSet::new();
-        let mut kept = Vec::new();
-        for candidate in ranked {
-            let first = policies.insert(self.candidates[candidate].policy);
-            if first || kept.len() < FINALISTS {
-                kept.push(candidate);
-            }
-        }
-        if !kept.contains(&0) {
-            kept.push(0);
-        }
-        kept
+        let mut is_kept =
+            |rank, candidate: usize| policies.insert(self.candidates[candidate].policy) || rank < count;
+        let kept = ranked.into_iter().enumerate().filter(|(rank, candidate)| is_kept(*rank, *candidate));
+        kept.map(|(_, candidate)| candidate).collect()
     }
 
     fn utility(&self, tried: &Tried) -> f64 {

@@ -115,11 +115,12 @@ fn target(script: fn(usize) -> Fate) -> (Runtime, Arc<Echo>, Target) {
     (runtime, echo, target)
 }
 
-fn ms(ms: u64) -> Duration {
+pub(crate) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-fn plan() -> Plan {
+/// Requests at 1, 2 .. 99 ms, of which those of the first 20 ms are not counted.
+pub(crate) fn plan() -> Plan {
     Plan {
         arrivals: Pattern::Constant.at(1000.0),
         seed: 1,
