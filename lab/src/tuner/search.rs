@@ -12,7 +12,7 @@ use parm_settings::PoolSettings;
 use serde::Serialize;
 
 use crate::Error;
-use crate::simulator::{Answered, Outcome, Progress, Quiet, Seen, Tally, parallel};
+use crate::simulator::{Answered, Outcome, Progress, Quiet, Tally, parallel};
 use crate::tuner::report::Report;
 use crate::tuner::space::{Candidate, candidates};
 use crate::tuner::{Objective, Problem, Quality};
@@ -222,9 +222,10 @@ impl Score {
     ) -> Result<Self, Error> {
         let run = problem.run(settings.clone(), seed, queries);
         let mut answers = Answers::new(problem, settings.coding.r.get());
-        let tally = run.watched(progress, &mut |seen| match seen {
-            Seen::Answered(answered) if answered.counted => answers.add(&answered),
-            _ => {}
+        let tally = run.watched(progress, &mut |answered| {
+            if answered.counted {
+                answers.add(&answered);
+            }
         })?;
         Ok(answers.score(&tally))
     }
