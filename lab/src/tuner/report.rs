@@ -9,7 +9,7 @@ use serde::Serialize;
 use toml::{Table, Value};
 
 use crate::table;
-use crate::tuner::search::{Effort, Score, Tried};
+use crate::tuner::search::{Score, Tried};
 use crate::tuner::space::Candidate;
 use crate::tuner::{Limits, Objective, Problem};
 
@@ -24,8 +24,6 @@ pub struct Report {
     pub reason: Vec<String>,
     /// Limitations of the answer.
     pub caveats: Vec<String>,
-    /// The effort of the search.
-    pub effort: Effort,
     /// Every candidate, with the score of its longest run.
     pub tried: Vec<Point>,
 }
@@ -81,7 +79,6 @@ impl Report {
         candidates: &[Candidate],
         mut finals: Vec<Tried>,
         tried: Vec<Tried>,
-        effort: Effort,
     ) -> Self {
         let utility = |tried: &Tried| Score::mean(&tried.scores).utility(problem);
         finals.sort_by(|a, b| utility(b).total_cmp(&utility(a)));
@@ -108,7 +105,6 @@ impl Report {
             tried: tried.iter().map(point).collect(),
             asked,
             ranked,
-            effort,
         }
     }
 
@@ -163,9 +159,7 @@ impl fmt::Display for Report {
         )?;
         self.reason.iter().try_for_each(|sentence| write!(f, "\n{sentence}"))?;
         self.caveats.iter().try_for_each(|caveat| write!(f, "\nnote: {caveat}"))?;
-        let Effort { runs, queries } = self.effort;
-        let count = self.tried.len();
-        write!(f, "\n{count} combinations of settings, {runs} runs, {queries} queries simulated")
+        write!(f, "\n{} combinations of settings", self.tried.len())
     }
 }
 

@@ -36,15 +36,6 @@ impl Default for Plan {
     }
 }
 
-/// The effort of a search.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Effort {
-    /// Runs.
-    pub runs: u64,
-    /// Queries in them.
-    pub queries: u64,
-}
-
 /// A search for the best of all candidates.
 pub struct Search<'a> {
     problem: &'a Problem,
@@ -103,11 +94,10 @@ impl<'a> Search<'a> {
 
     /// Runs the search.
     pub fn run(&self, progress: &dyn Progress) -> Result<Report, Error> {
-        let mut effort = Effort::default();
         let mut known: BTreeMap<usize, Tried> = BTreeMap::new();
         let mut stage: Vec<usize> = (0..self.candidates.len()).collect();
         for number in 0..STAGES {
-            let tried = self.try_all(&stage, 1, self.length(number), progress, &mut effort)?;
+            let tried = self.try_all(&stage, 1, self.length(number), progress)?;
             stage = self.kept(self.ranked(tried.iter().collect()), stage.len().div_ceil(KEPT));
             known.extend(tried.into_iter().map(|tried| (tried.candidate, tried)));
         }
@@ -117,9 +107,9 @@ impl<'a> Search<'a> {
             stage.push(0);
         }
         let Plan { repeats, queries, .. } = self.plan;
-        let finals = self.try_all(&stage, repeats as usize, queries, progress, &mut effort)?;
+        let finals = self.try_all(&stage, repeats as usize, queries, progress)?;
         known.extend(finals.iter().map(|tried| (tried.candidate, tried.clone())));
-        Ok(Report::new(self.problem, &self.candidates, finals, known.into_values().collect(), effort))
+        Ok(Report::new(self.problem, &self.candidates, finals, known.into_values().collect()))
     }
 
     /// Scores a candidate in one run.
@@ -158,7 +148,6 @@ impl<'a> Search<'a> {
         repeats: usize,
         queries: u64,
         progress: &dyn Progress,
-        effort: &mut Effort,
     ) -> Result<Vec<Tried>, Error> {
         let queries = self.problem.queries(queries);
         let scores = parallel(candidates.len() * repeats, self.plan.threads, |run| {
@@ -166,8 +155,6 @@ impl<'a> Search<'a> {
             let seed = self.plan.seed.wrapping_add((run % repeats) as u64);
             Score::of(self.problem, settings, seed, queries, progress)
         })?;
-        effort.runs += scores.len() as u64;
-        effort.queries += scores.len() as u64 * queries;
         let of = candidates.iter().zip(scores.chunks(repeats));
         Ok(of.map(|(of, scores)| Tried { candidate: *of, scores: scores.to_vec() }).collect())
     }
