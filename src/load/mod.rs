@@ -127,7 +127,7 @@ fn inputs(flags: &Load, model: &ModelMetadata) -> anyhow::Result<Inputs> {
     }
     let columns: Vec<Column> = flags.input.iter().map(|text| Column::from(text.as_str())).collect();
     let recorded = Recorded::read(model, &columns, flags.rows())?;
-    Ok(Inputs::recorded(match &flags.labels {
+    Ok(Inputs::Recorded(match &flags.labels {
         Some(path) => recorded.with_labels(path)?,
         None => recorded,
     }))

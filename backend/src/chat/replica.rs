@@ -98,7 +98,6 @@ impl Replica {
         faults: Option<Arc<Faults>>,
         registry: &Registry,
     ) -> Result<Self, Error> {
-        costs.check()?;
         let current = Current { batch: Batch::new(costs), watched: HashMap::new(), next: 0, closed: false };
         let metrics = ChatMetrics::register(registry)?;
         let floor = Arc::new(Floor { current: Mutex::new(current), arrived: Condvar::new(), metrics });

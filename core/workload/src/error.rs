@@ -49,10 +49,6 @@ pub enum Error {
     #[error("invalid speed {speed}: give a number above 0, such as 1.4")]
     BadSpeed { speed: f64 },
     #[error(
-        "invalid costs of a chat server {given}: give times from 0 to 60000 ms, and a chunk and streams above 0"
-    )]
-    BadCosts { given: String },
-    #[error(
         "unknown scenario '{name}': use one of {known}, or define [scenario.{name}] in an experiment file"
     )]
     UnknownScenario { name: String, known: String },

@@ -23,7 +23,7 @@ pub enum Fault {
     /// Some runs take longer: garbage collection, a cold cache, a long input, a slow machine.
     Straggle {
         /// Share of the affected runs, queries or instances, 0 to 1. Default 1.
-        #[serde(default = "all")]
+        #[serde(default = "one")]
         share: f64,
         /// How many times as long they take.
         factor: Distribution,
@@ -253,10 +253,6 @@ impl Fault {
             Fault::Hang { .. } | Fault::Partition { .. } => Ok(()),
         }
     }
-}
-
-fn all() -> f64 {
-    1.0
 }
 
 fn one() -> f64 {

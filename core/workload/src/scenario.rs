@@ -157,10 +157,25 @@ impl Scenario {
                 vec![Fault::Straggle { share: 1.0, factor, by: By::Query, on: Targets::Each }]
             }
             "measured" => {
-                let values = numbers::numbers(COLLAGE).unwrap_or_else(|_| unreachable!("a test reads it"));
-                vec![every_run(Distribution::Sample { values })]
+                vec![every_run(Distribution::Sample { values: sample(COLLAGE, numbers::numbers) })]
             }
-            _ => return profile(name),
+            // Each instance is one of the measured machines for the whole run.
+            "azure-vm" => {
+                let values = sample(include_str!("../profiles/azure-vm.txt"), numbers::numbers);
+                let factor = Distribution::Sample { values };
+                vec![Fault::Straggle { share: 1.0, factor, by: By::Instance, on: Targets::Each }]
+            }
+            "sick-gpu" => vec![pace(include_str!("../profiles/sick-gpu.txt"), 1400 * MS)],
+            "shared-gpu" => vec![pace(include_str!("../profiles/shared-gpu.txt"), 1000 * MS)],
+            // Each query takes as long as a measured one.
+            "long-inputs" => {
+                let factors = sample(include_str!("../profiles/long-inputs.txt"), numbers::numbers);
+                vec![Fault::Sizes { factors, file: None, on: Targets::Each }]
+            }
+            "azure-chat" => return Some(arrivals(include_str!("../profiles/azure-chat.txt"))),
+            "azure-code" => return Some(arrivals(include_str!("../profiles/azure-code.txt"))),
+            "mooncake-chat" => return Some(arrivals(include_str!("../profiles/mooncake-chat.txt"))),
+            _ => return None,
         };
         Some(Self { faults: Faults(faults), ..Self::default() })
     }
@@ -236,46 +251,20 @@ pub const PROFILES: &[(&str, &str)] = &[
     ("mooncake-chat", "arrivals of long chats at Moonshot AI, with run times as above"),
 ];
 
-/// Returns the profile of this name: a scenario that replays a sample of a public trace, which is part of the program.
-/// `profiles/README.md` states the sources, their licences, and how the samples were taken.
-fn profile(name: &str) -> Option<Scenario> {
-    let profile = match name {
-        "azure-vm" => machines(include_str!("../profiles/azure-vm.txt")),
-        "sick-gpu" => pace(include_str!("../profiles/sick-gpu.txt"), Duration::from_millis(1400)),
-        "shared-gpu" => pace(include_str!("../profiles/shared-gpu.txt"), Duration::from_millis(1000)),
-        "long-inputs" => inputs(include_str!("../profiles/long-inputs.txt")),
-        "azure-chat" => arrivals(include_str!("../profiles/azure-chat.txt")),
-        "azure-code" => arrivals(include_str!("../profiles/azure-code.txt")),
-        "mooncake-chat" => arrivals(include_str!("../profiles/mooncake-chat.txt")),
-        _ => return None,
-    };
-    Some(profile.unwrap_or_else(|error| unreachable!("a test reads the profile {name}: {error}")))
+/// Reads a sample that is part of the program. `profiles/README.md` states the sources, their licences, and how they were taken.
+fn sample<T>(text: &str, read: fn(&str) -> Result<T, Error>) -> T {
+    read(text).unwrap_or_else(|error| unreachable!("a test reads each sample: {error}"))
 }
 
-/// Each instance is one of the measured machines for the whole run.
-fn machines(text: &str) -> Result<Scenario, Error> {
-    let factor = Distribution::Sample { values: numbers::numbers(text)? };
-    Ok(of(vec![Fault::Straggle { share: 1.0, factor, by: By::Instance, on: Targets::Each }]))
+/// Arrivals of a public trace, again and again.
+fn arrivals(text: &str) -> Scenario {
+    let (trace, sizes) = sample(text, recorded);
+    Scenario { faults: Faults(sizes.into_iter().collect()), trace, again: true, ..Scenario::default() }
 }
 
 /// Each instance repeats the series of a measured one.
-fn pace(text: &str, step: Duration) -> Result<Scenario, Error> {
-    Ok(of(vec![Fault::Pace { step, series: numbers::columns(text)?, file: None, on: Targets::Each }]))
-}
-
-/// Each query takes as long as a measured one.
-fn inputs(text: &str) -> Result<Scenario, Error> {
-    Ok(of(vec![Fault::Sizes { factors: numbers::numbers(text)?, file: None, on: Targets::Each }]))
-}
-
-fn arrivals(text: &str) -> Result<Scenario, Error> {
-    let (trace, sizes) = recorded(text)?;
-    let faults = Faults(sizes.into_iter().collect());
-    Ok(Scenario { faults, trace, again: true, ..Scenario::default() })
-}
-
-fn of(faults: Vec<Fault>) -> Scenario {
-    Scenario { faults: Faults(faults), ..Scenario::default() }
+fn pace(text: &str, step: Duration) -> Fault {
+    Fault::Pace { step, series: sample(text, numbers::columns), file: None, on: Targets::Each }
 }
 
 #[cfg(test)]

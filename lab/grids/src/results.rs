@@ -368,16 +368,6 @@ mod tests {
     }
 
     #[test]
-    fn result_from_other_inputs_stops_the_run() {
-        let root = TempDir::new().unwrap();
-        let folder = Folder::create(&ran(&root, "a", &[(cell(1), 1)]), "test").unwrap();
-        let mut changed = cell(1);
-        changed.inputs.insert("settings".into(), "changed".into());
-        let error = folder.has_result(&changed).unwrap_err().to_string();
-        assert!(error.contains("other inputs (settings)"), "{error}");
-    }
-
-    #[test]
     fn result_of_another_version_is_reported_not_used() {
         let root = TempDir::new().unwrap();
         let path = ran(&root, "a", &[]);
@@ -435,20 +425,13 @@ mod tests {
         let root = TempDir::new().unwrap();
         let a = ran(&root, "a", &[(cell(1), 1), (cell(2), 2)]);
         let b = ran(&root, "b", &[(cell(2), 2), (cell(9), 9)]);
-        let joined = joined(&[a, b.clone()], &[cell(1), cell(2), cell(3)]);
+        let mistyped = root.path().join("mistyped");
+        let joined = joined(&[a, b.clone(), mistyped.clone()], &[cell(1), cell(2), cell(3)]);
         let results = [cell(1), cell(2)].map(|cell| joined.records[&cell.key].result.get().to_owned());
         assert_eq!(results, ["1", "2"]);
-        assert_eq!(joined.problems, [Problem::Missing { name: "cell 3".into() }]);
+        let absent = Problem::NoFolder { path: mistyped.join("cells") };
+        assert_eq!(joined.problems, [absent, Problem::Missing { name: "cell 3".into() }]);
         assert_eq!(joined.foreign, [b.join(format!("cells/{}.json", cell(9).key))]);
-    }
-
-    #[test]
-    fn folder_that_does_not_exist_is_a_problem() {
-        let root = TempDir::new().unwrap();
-        let (a, b) = (ran(&root, "a", &[(cell(1), 1)]), root.path().join("mistyped"));
-        let joined = joined(&[a, b.clone()], &[cell(1)]);
-        assert_eq!(joined.records.len(), 1);
-        assert_eq!(joined.problems, [Problem::NoFolder { path: b.join("cells") }]);
     }
 
     #[test]
@@ -484,6 +467,8 @@ mod tests {
 
         let mut changed = cell(1);
         changed.inputs.insert("settings".into(), "changed".into());
+        let stopped = Folder::create(&a, "test").unwrap().has_result(&changed).unwrap_err().to_string();
+        assert!(stopped.contains("other inputs (settings)"), "{stopped}");
         let foreign = joined(std::slice::from_ref(&a), &[changed]);
         assert!(matches!(&foreign.problems[0], Problem::OtherInputs { input, .. } if input == "settings"));
 

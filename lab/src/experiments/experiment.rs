@@ -15,7 +15,7 @@ use crate::Error;
 use crate::experiments::results::{RawLine, RunName};
 use crate::experiments::verdict::{Tails, Verdict};
 use crate::experiments::{Cell, Config, Folder, Processes, Report, Row};
-use crate::simulator::{Answered, Progress, Seen, Tally, parallel};
+use crate::simulator::{Answered, Progress, Tally, parallel};
 
 /// An experiment that is ready to run.
 #[derive(Clone, Debug)]
@@ -178,10 +178,8 @@ fn simulated(
     let run = &cell.runs[repeat];
     let Some(folder) = folder else { return run.simulate(progress) };
     let mut queries = Vec::new();
-    let tally = run.watched(progress, &mut |seen| {
-        let Seen::Answered(Answered { number, counted, arrived, latency, outcome, wrong, .. }) = seen else {
-            return;
-        };
+    let tally = run.watched(progress, &mut |answered| {
+        let Answered { number, counted, arrived, latency, outcome, wrong, .. } = answered;
         let right = (outcome.is_answer() && !outcome.is_approximate()).then_some(!wrong);
         let (intended, latency) = (Duration::from_nanos(arrived.as_nanos()), Duration::from_nanos(latency));
         let sample = Sample { intended, latency, lag: Duration::ZERO, outcome };

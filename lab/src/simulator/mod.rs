@@ -11,9 +11,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 pub use parm_workload::Outcome;
-pub use run::{Lengths, Run};
-pub use simulation::{Answered, Execution, Seen};
+pub use run::Run;
+pub use simulation::Answered;
 pub use tally::Tally;
+
+pub use crate::world::Lengths;
 
 /// Receives the progress of runs from several threads.
 pub trait Progress: Send + Sync {

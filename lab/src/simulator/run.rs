@@ -6,11 +6,11 @@ use parm_settings::{Cost, PoolSettings};
 use parm_workload::Faults;
 use parm_workload::arrivals::Arrivals;
 use parm_workload::service::Service;
-use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::simulator::simulation::Simulation;
-use crate::simulator::{Progress, Seen, Tally};
+use crate::simulator::simulation::{self, Simulation};
+use crate::simulator::{Answered, Lengths, Progress, Tally};
+use crate::world::World;
 
 /// Everything that determines a run: equal runs have equal results.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,19 +45,6 @@ pub struct Run {
     pub lengths: Lengths,
 }
 
-/// How batches treat queries of unequal lengths. A batch takes as long as its longest query.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Lengths {
-    /// All share batches: the dispatcher knows no lengths.
-    #[default]
-    Mixed,
-    /// Only equal lengths share a batch, as for a model without padding.
-    Equal,
-    /// Lengths share a batch if the padding costs less than a run, as for a model with padding.
-    Padded,
-}
-
 impl Run {
     /// A run of a hundred thousand queries, whose models take as long as the paper's where they do not say otherwise.
     pub fn new(arrivals: Arrivals, faults: Faults, instances: u32, settings: PoolSettings) -> Self {
@@ -84,8 +71,13 @@ impl Run {
         Simulation::new(self, None)?.run(progress)
     }
 
-    /// The same, with what a frontend can record about itself.
-    pub fn watched(&self, progress: &dyn Progress, sees: &mut dyn FnMut(Seen)) -> Result<Tally, Error> {
+    /// The same, with the end of each query.
+    pub fn watched(&self, progress: &dyn Progress, sees: &mut dyn FnMut(Answered)) -> Result<Tally, Error> {
         Simulation::new(self, Some(sees))?.run(progress)
+    }
+
+    /// The world of the run at its beginning, to look at what happens there.
+    pub fn world(&self) -> Result<World, Error> {
+        simulation::world(self)
     }
 }

@@ -1,46 +1,16 @@
 //! A run in the virtual world: what happens there becomes a tally, and a watcher sees it.
 
-use std::collections::BTreeMap;
 use std::mem;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
 use crate::world::{Coded, Cost, Event, Plan, Reply, World};
-use parm_dispatcher::{Action, By, End, InstanceKey, JobKey, ModelKey, QueryKey, Reject, Row, Time, Why};
-use parm_settings::recording::RecordedRole;
+use parm_dispatcher::{Action, By, ModelKey, Reject, Time, Why};
 use parm_settings::{InForce, ModelRole, PolicyKind};
-use parm_workload::{Outcome, Schedule};
+use parm_workload::Outcome;
 
 use crate::Error;
-use crate::simulator::{Lengths, Progress, Run, Tally};
-
-/// What a watcher of a run sees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
-    /// A query arrives at this moment.
-    Arrived(Time),
-    /// An instance ends a job.
-    Executed(Execution),
-    /// A query ends.
-    Answered(Answered),
-}
-
-/// A job that an instance executed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Execution {
-    /// The instance, counted from 0.
-    pub instance: u32,
-    /// The role of the job.
-    pub role: RecordedRole,
-    /// Rows of its batch.
-    pub rows: usize,
-    /// When the instance received it.
-    pub given: Time,
-    /// When its answer arrived.
-    pub ended: Time,
-    /// When its first query arrived; `None` for a parity.
-    pub arrived: Option<Time>,
-}
+use crate::simulator::{Progress, Run, Tally};
 
 /// A query's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,12 +35,8 @@ pub struct Answered {
 pub(crate) struct Simulation<'a> {
     run: &'a Run,
     world: World,
-    /// The factor of each query's run time, if the dispatcher is told of it.
-    sizes: Option<Schedule>,
     tally: Tally,
-    watcher: Option<&'a mut dyn FnMut(Seen)>,
-    /// Jobs that instances hold, if somebody watches.
-    held: BTreeMap<JobKey, (InstanceKey, Execution)>,
+    watcher: Option<&'a mut dyn FnMut(Answered)>,
     arrived: u64,
     most_unanswered: usize,
 }
@@ -82,23 +48,16 @@ const REPORT_EVERY: u64 = 1 << 14;
 const ENCODE: Duration = Duration::from_micros(93);
 const DECODE: Duration = Duration::from_micros(8);
 
-/// The size of a query with factor 1, about the tokens of a sentence.
-const USUAL_SIZE: f64 = 16.0;
-
 impl<'a> Simulation<'a> {
-    pub(crate) fn new(run: &'a Run, watcher: Option<&'a mut dyn FnMut(Seen)>) -> Result<Self, Error> {
+    pub(crate) fn new(run: &'a Run, watcher: Option<&'a mut dyn FnMut(Answered)>) -> Result<Self, Error> {
         if run.warm_up >= run.queries {
             return Err(Error::AllWarmUp { warm_up: run.warm_up, queries: run.queries });
         }
-        let schedule = Schedule::new(&run.faults, run.seed, run.instances)?;
-        let has_sizes = run.lengths != Lengths::Mixed && schedule.follows_queries();
         Ok(Self {
             run,
             world: world(run)?,
-            sizes: has_sizes.then_some(schedule),
             tally: Tally::new(run.queries - run.warm_up, run.deadline),
             watcher,
-            held: BTreeMap::new(),
             arrived: 0,
             most_unanswered: 0,
         })
@@ -106,7 +65,6 @@ impl<'a> Simulation<'a> {
 
     /// Runs until every query has arrived and has its reply.
     pub(crate) fn run(mut self, progress: &dyn Progress) -> Result<Tally, Error> {
-        self.size_next();
         let (mut events, mut replies) = (Vec::new(), Vec::new());
         while self.world.advance() {
             mem::swap(&mut self.world.log, &mut events);
@@ -120,16 +78,6 @@ impl<'a> Simulation<'a> {
         Ok(self.tally)
     }
 
-    /// Tells the dispatcher how long the next query is.
-    fn size_next(&mut self) {
-        let Some(sizes) = &self.sizes else { return };
-        // A fault may leave some instances out.
-        let factors = (0..self.run.instances).map(|instance| sizes.length(instance, self.arrived));
-        let size = (factors.fold(0.0, f64::max) * USUAL_SIZE).ceil().max(1.0) as u32;
-        let name = if self.run.lengths == Lengths::Equal { size } else { 0 };
-        self.world.next.shape = parm_dispatcher::Shape { name, size };
-    }
-
     fn happened(&mut self, event: Event, progress: &dyn Progress) {
         match event {
             Event::Arrived(_, query) if query.model == self.world.model => {
@@ -138,56 +86,13 @@ impl<'a> Simulation<'a> {
                 if self.arrived.is_multiple_of(REPORT_EVERY) {
                     progress.advanced(REPORT_EVERY);
                 }
-                self.size_next();
-                self.see(Seen::Arrived(self.world.now));
             }
-            Event::Asks(Action::Run { job, instance, model, why, rows }) => {
-                let role = self.role(model, why);
+            Event::Asks(Action::Run { model, why, rows, .. }) => {
+                let is_necessary = model == self.world.model && matches!(why, Why::First | Why::Retry);
                 let share = self.world.costs.get(&model).map_or(1.0, |cost| cost(rows.len()));
-                self.tally.started(role == RecordedRole::Deployed, share);
-                if self.watcher.is_some() {
-                    self.given(job, instance, role, &rows);
-                }
+                self.tally.started(is_necessary, share);
             }
-            Event::Ended(job, end) => {
-                if let (Some((_, held)), End::Answered(_)) = (self.held.remove(&job), end) {
-                    self.see(Seen::Executed(Execution { ended: self.world.now, ..held }));
-                }
-            }
-            Event::Gone(instance) => self.held.retain(|_, (at, _)| *at != instance),
             _ => {}
-        }
-    }
-
-    fn see(&mut self, seen: Seen) {
-        if let Some(watcher) = &mut self.watcher {
-            watcher(seen);
-        }
-    }
-
-    fn given(&mut self, job: JobKey, at: InstanceKey, role: RecordedRole, rows: &[Row<u64>]) {
-        let Some(instance) = self.world.server(at) else { return };
-        let now = self.world.now;
-        let arrived = |query: &QueryKey| self.world.open.get(query).map(|(_, arrived)| *arrived);
-        let execution = Execution {
-            instance: instance as u32,
-            role,
-            rows: rows.len(),
-            given: now,
-            ended: now,
-            arrived: rows.first().and_then(|row| arrived(&row.query)),
-        };
-        self.held.insert(job, (at, execution));
-    }
-
-    fn role(&self, model: ModelKey, why: Why) -> RecordedRole {
-        if Some(model) == self.world.stand_in {
-            return if self.has_backup() { RecordedRole::Backup } else { RecordedRole::StandIn };
-        }
-        match why {
-            _ if model != self.world.model => RecordedRole::Parity,
-            Why::First | Why::Retry => RecordedRole::Deployed,
-            Why::Hedge | Why::Copy | Why::Explore | Why::StandIn => RecordedRole::Copy,
         }
     }
 
@@ -216,20 +121,14 @@ impl<'a> Simulation<'a> {
             self.tally.ended(number - self.run.warm_up, latency, outcome, wrong);
         }
         let members = if outcome == Outcome::Reconstructed { *members as u8 } else { 0 };
-        self.see(Seen::Answered(Answered {
-            number,
-            counted,
-            arrived: *arrived,
-            latency,
-            outcome,
-            members,
-            wrong,
-        }));
+        if let Some(watcher) = &mut self.watcher {
+            watcher(Answered { number, counted, arrived: *arrived, latency, outcome, members, wrong });
+        }
     }
 }
 
 /// The world of a run, at its beginning.
-fn world(run: &Run) -> Result<World, Error> {
+pub(super) fn world(run: &Run) -> Result<World, Error> {
     let in_force = InForce::as_wished(&run.settings);
     let settings = run.settings.model_settings(&in_force, ModelRole::Deployed { stand_in: None });
     let mut world = World::new(&Plan {
@@ -262,6 +161,7 @@ fn world(run: &Run) -> Result<World, Error> {
     if let Some(coded) = &mut world.coded {
         (coded.encode, coded.decode) = (ENCODE, DECODE);
     }
+    world.lengths = run.lengths;
     let parities: Vec<ModelKey> = world.coded.iter().flat_map(Coded::models).collect();
     world.costs.extend(parities.into_iter().map(|model| (model, of_model(run.parity_share))));
     Ok(world)

@@ -19,6 +19,6 @@ pub use fit::{Episodes, Lasting, Lengths, Profile, Spell, Stragglers, fit};
 pub use problem::{Coded, Limits, Objective, Problem, Quality, StandInFacts, StandInWorth};
 pub use recording::{Job, Recording};
 pub use report::{Line, MARK, Report, to_toml};
-pub use search::{Effort, Plan, Score, Search};
+pub use search::{Plan, Score, Search};
 pub use space::Candidate;
 pub use why::{COUNTS, Cause, Findings, Setup, Suspect, Tail, replayed_queries, why};

@@ -175,8 +175,6 @@ pub struct StandInWorth {
     pub agreement: f64,
     /// Accuracy of its answers.
     pub accuracy: f64,
-    /// Whether the agreement is not known itself, and follows from the accuracies.
-    pub follows: bool,
 }
 
 /// The known facts about a stand-in.
@@ -207,7 +205,7 @@ impl StandInFacts {
     pub fn worth(&self, available: f64) -> Option<StandInWorth> {
         let accuracy = self.accuracy.or(self.agreement.map(|agreement| agreement * available))?;
         let agreement = self.agreement.unwrap_or((accuracy / available.max(1e-9)).min(1.0));
-        Some(StandInWorth { cost: self.cost?.rows, agreement, accuracy, follows: self.agreement.is_none() })
+        Some(StandInWorth { cost: self.cost?.rows, agreement, accuracy })
     }
 }
 

@@ -9,9 +9,9 @@ use serde::Serialize;
 use toml::{Table, Value};
 
 use crate::table;
-use crate::tuner::search::{Effort, Score, Tried};
+use crate::tuner::search::{Score, Tried};
 use crate::tuner::space::Candidate;
-use crate::tuner::{Limits, Objective, Problem, StandInWorth};
+use crate::tuner::{Limits, Objective, Problem};
 
 /// The result of a search.
 #[derive(Clone, Debug, Serialize)]
@@ -24,8 +24,6 @@ pub struct Report {
     pub reason: Vec<String>,
     /// Limitations of the answer.
     pub caveats: Vec<String>,
-    /// The effort of the search.
-    pub effort: Effort,
     /// Every candidate, with the score of its longest run.
     pub tried: Vec<Point>,
 }
@@ -81,7 +79,6 @@ impl Report {
         candidates: &[Candidate],
         mut finals: Vec<Tried>,
         tried: Vec<Tried>,
-        effort: Effort,
     ) -> Self {
         let utility = |tried: &Tried| Score::mean(&tried.scores).utility(problem);
         finals.sort_by(|a, b| utility(b).total_cmp(&utility(a)));
@@ -108,7 +105,6 @@ impl Report {
             tried: tried.iter().map(point).collect(),
             asked,
             ranked,
-            effort,
         }
     }
 
@@ -163,9 +159,7 @@ impl fmt::Display for Report {
         )?;
         self.reason.iter().try_for_each(|sentence| write!(f, "\n{sentence}"))?;
         self.caveats.iter().try_for_each(|caveat| write!(f, "\nnote: {caveat}"))?;
-        let Effort { runs, queries } = self.effort;
-        let count = self.tried.len();
-        write!(f, "\n{count} combinations of settings, {runs} runs, {queries} queries simulated")
+        write!(f, "\n{} combinations of settings", self.tried.len())
     }
 }
 
@@ -301,20 +295,14 @@ fn price(problem: &Problem, first: &Line) -> Option<String> {
     let stand_in = problem.quality.stand_in.filter(|_| score.stand_in > 5e-6).map(|known| {
         format!(
             "{:.2} % of the answers are the stand-in's, which leaves an accuracy of {:.4} over all if it agrees with {:.1} % of \
-             the predictions, {}: nothing was graded here",
+             the predictions: nothing was graded here",
             100.0 * score.stand_in,
             score.accuracy,
-            100.0 * known.agreement,
-            source(known)
+            100.0 * known.agreement
         )
     });
     let parts: Vec<String> = [work, answers, stand_in].into_iter().flatten().collect();
     (!parts.is_empty()).then(|| format!("It costs {}.", parts.join("; ")))
-}
-
-/// Returns the source of a stand-in's agreement.
-fn source(known: StandInWorth) -> &'static str {
-    if known.follows { "as follows from the stated accuracies" } else { "as stated" }
 }
 
 /// The first line of every written file, which allows the file to be replaced.
@@ -373,10 +361,9 @@ fn differing(own: Table, usual: &Table) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use parm_settings::{Cost, Factor, Fraction, PolicyKind};
+    use parm_settings::{Factor, Fraction, PolicyKind};
 
     use super::*;
-    use crate::tuner::StandInFacts;
 
     #[test]
     fn interval_is_that_of_students_t() {
@@ -393,15 +380,6 @@ mod tests {
             (estimate.value, estimate.low.is_finite(), estimate.high.is_finite()),
             (7.0, false, false)
         );
-    }
-
-    #[test]
-    fn agreement_is_called_stated_only_if_it_was() {
-        let cost = Some(Cost::linear(0.2));
-        let of = |agreement, accuracy| StandInFacts { cost, agreement, accuracy }.worth(0.93).unwrap();
-        assert_eq!(source(of(None, Some(0.9))), "as follows from the stated accuracies");
-        assert_eq!(source(of(Some(0.97), None)), "as stated");
-        assert_eq!(source(of(Some(0.97), Some(0.9))), "as stated");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use parm_settings::PoolSettings;
 use serde::Serialize;
 
 use crate::Error;
-use crate::simulator::{Answered, Outcome, Progress, Quiet, Seen, Tally, parallel};
+use crate::simulator::{Answered, Outcome, Progress, Quiet, Tally, parallel};
 use crate::tuner::report::Report;
 use crate::tuner::space::{Candidate, candidates};
 use crate::tuner::{Objective, Problem, Quality};
@@ -34,15 +34,6 @@ impl Default for Plan {
     fn default() -> Self {
         Self { seed: 1, queries: 400_000, repeats: 5, threads: 1 }
     }
-}
-
-/// The effort of a search.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Effort {
-    /// Runs.
-    pub runs: u64,
-    /// Queries in them.
-    pub queries: u64,
 }
 
 /// A search for the best of all candidates.
@@ -103,19 +94,22 @@ impl<'a> Search<'a> {
 
     /// Runs the search.
     pub fn run(&self, progress: &dyn Progress) -> Result<Report, Error> {
-        let mut effort = Effort::default();
         let mut known: BTreeMap<usize, Tried> = BTreeMap::new();
         let mut stage: Vec<usize> = (0..self.candidates.len()).collect();
         for number in 0..STAGES {
-            let tried = self.try_all(&stage, 1, self.length(number), progress, &mut effort)?;
-            stage = self.best(&tried, stage.len().div_ceil(KEPT));
+            let tried = self.try_all(&stage, 1, self.length(number), progress)?;
+            stage = self.kept(self.ranked(tried.iter().collect()), stage.len().div_ceil(KEPT));
             known.extend(tried.into_iter().map(|tried| (tried.candidate, tried)));
         }
-        stage = self.finalists(stage);
+        stage = self.kept(stage, FINALISTS);
+        // The baseline is always among them.
+        if !stage.contains(&0) {
+            stage.push(0);
+        }
         let Plan { repeats, queries, .. } = self.plan;
-        let finals = self.try_all(&stage, repeats as usize, queries, progress, &mut effort)?;
+        let finals = self.try_all(&stage, repeats as usize, queries, progress)?;
         known.extend(finals.iter().map(|tried| (tried.candidate, tried.clone())));
-        Ok(Report::new(self.problem, &self.candidates, finals, known.into_values().collect(), effort))
+        Ok(Report::new(self.problem, &self.candidates, finals, known.into_values().collect()))
     }
 
     /// Scores a candidate in one run.
@@ -128,34 +122,19 @@ impl<'a> Search<'a> {
         (queries / LONGER.pow(STAGES - stage)).clamp(SHORTEST, queries)
     }
 
-    /// Returns the best `count`, and the best of every policy.
-    fn best(&self, tried: &[Tried], count: usize) -> Vec<usize> {
-        let mut ranked: Vec<&Tried> = tried.iter().collect();
-        ranked.sort_by(|a, b| self.utility(b).total_cmp(&self.utility(a)));
-        let mut policies = BTreeSet::new();
-        let mut kept = Vec::new();
-        for (rank, tried) in ranked.into_iter().enumerate() {
-            if policies.insert(self.candidates[tried.candidate].policy) || rank < count {
-                kept.push(tried.candidate);
-            }
-        }
-        kept
+    /// Returns the candidates, the best first.
+    fn ranked(&self, mut tried: Vec<&Tried>) -> Vec<usize> {
+        tried.sort_by(|a, b| self.utility(b).total_cmp(&self.utility(a)));
+        tried.into_iter().map(|tried| tried.candidate).collect()
     }
 
-    /// Returns the first few of a ranked stage, the best of every policy, and the baseline.
-    fn finalists(&self, ranked: Vec<usize>) -> Vec<usize> {
+    /// Keeps the first `count` of ranked candidates, and the first of every policy.
+    fn kept(&self, ranked: Vec<usize>, count: usize) -> Vec<usize> {
         let mut policies = BTreeSet::new();
-        let mut kept = Vec::new();
-        for candidate in ranked {
-            let first = policies.insert(self.candidates[candidate].policy);
-            if first || kept.len() < FINALISTS {
-                kept.push(candidate);
-            }
-        }
-        if !kept.contains(&0) {
-            kept.push(0);
-        }
-        kept
+        let mut is_kept =
+            |rank, candidate: usize| policies.insert(self.candidates[candidate].policy) || rank < count;
+        let kept = ranked.into_iter().enumerate().filter(|(rank, candidate)| is_kept(*rank, *candidate));
+        kept.map(|(_, candidate)| candidate).collect()
     }
 
     fn utility(&self, tried: &Tried) -> f64 {
@@ -169,7 +148,6 @@ impl<'a> Search<'a> {
         repeats: usize,
         queries: u64,
         progress: &dyn Progress,
-        effort: &mut Effort,
     ) -> Result<Vec<Tried>, Error> {
         let queries = self.problem.queries(queries);
         let scores = parallel(candidates.len() * repeats, self.plan.threads, |run| {
@@ -177,8 +155,6 @@ impl<'a> Search<'a> {
             let seed = self.plan.seed.wrapping_add((run % repeats) as u64);
             Score::of(self.problem, settings, seed, queries, progress)
         })?;
-        effort.runs += scores.len() as u64;
-        effort.queries += scores.len() as u64 * queries;
         let of = candidates.iter().zip(scores.chunks(repeats));
         Ok(of.map(|(of, scores)| Tried { candidate: *of, scores: scores.to_vec() }).collect())
     }
@@ -233,9 +209,10 @@ impl Score {
     ) -> Result<Self, Error> {
         let run = problem.run(settings.clone(), seed, queries);
         let mut answers = Answers::new(problem, settings.coding.r.get());
-        let tally = run.watched(progress, &mut |seen| match seen {
-            Seen::Answered(answered) if answered.counted => answers.add(&answered),
-            _ => {}
+        let tally = run.watched(progress, &mut |answered| {
+            if answered.counted {
+                answers.add(&answered);
+            }
         })?;
         Ok(answers.score(&tally))
     }

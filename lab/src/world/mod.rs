@@ -17,11 +17,12 @@ use std::time::Duration;
 
 use parm_dispatcher::{
     Action, Answer, CodingSettings, Dispatcher, End, Failure, InstanceKey, InstanceSpec, JobKey, ModelKey,
-    ModelSettings, QueryKey, Reject, Submission, Time, Why,
+    ModelSettings, QueryKey, Reject, Shape, Submission, Time, Why,
 };
 use parm_workload::arrivals::{Arrivals, Times};
 use parm_workload::service::Service;
 use parm_workload::{Ending, Error, Faults, Pattern, Scenario, State};
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 pub use coded::Coded;
@@ -87,6 +88,22 @@ impl Plan {
         }
     }
 }
+
+/// How batches treat queries of unequal lengths. A batch takes as long as its longest query.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Lengths {
+    /// All share batches: the dispatcher knows no lengths.
+    #[default]
+    Mixed,
+    /// Only equal lengths share a batch, as for a model without padding.
+    Equal,
+    /// Lengths share a batch if the padding costs less than a run, as for a model with padding.
+    Padded,
+}
+
+/// The size of a query with factor 1, about the tokens of a sentence.
+const USUAL_SIZE: f64 = 16.0;
 
 /// The reply of a query.
 #[derive(Clone, Debug)]
@@ -165,6 +182,8 @@ pub struct World {
     pub coded: Option<Coded>,
     /// The stand-in.
     pub stand_in: Option<ModelKey>,
+    /// Whether the dispatcher knows how long the queries are that arrive by themselves.
+    pub lengths: Lengths,
     /// How long other models than the first one take.
     pub costs: BTreeMap<ModelKey, Cost>,
     /// Nanoseconds that servers worked.
@@ -248,6 +267,7 @@ impl World {
             learns: false,
             coded,
             stand_in,
+            lengths: Lengths::Mixed,
             costs: costs.into_iter().collect(),
             busy: 0,
             second,
@@ -296,9 +316,23 @@ impl World {
         } else {
             self.now = self.now.max(self.next_arrival);
             self.draw_arrival();
-            self.submit(Submission { deadline: self.now + self.deadline, ..self.next.clone() });
+            let (deadline, shape) = (self.now + self.deadline, self.next_shape());
+            self.submit(Submission { deadline, shape, ..self.next.clone() });
         }
         self.execute();
+    }
+
+    /// What the dispatcher is told of the length of the next query.
+    fn next_shape(&self) -> Shape {
+        let schedule = &self.machines.schedule;
+        if self.lengths == Lengths::Mixed || !schedule.follows_queries() {
+            return self.next.shape;
+        }
+        // A fault may leave some servers out.
+        let factors = (0..self.servers.len()).map(|server| schedule.length(server as u32, self.arrived));
+        let size = (factors.fold(0.0, f64::max) * USUAL_SIZE).ceil().max(1.0) as u32;
+        let name = if self.lengths == Lengths::Equal { size } else { 0 };
+        Shape { name, size }
     }
 
     /// When the next event is, apart from an arrival.

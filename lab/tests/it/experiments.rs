@@ -97,11 +97,15 @@ fn far_tail_is_unknown_with_too_few_queries() {
 fn raw_data_of_simulations_gives_the_reported_figures() {
     let path = TempDir::new().unwrap();
     let folder = Folder::create(&path.path().join("results")).unwrap();
-    let experiment = Experiment::new(config(&["equal", "parm", "stand-in"])).unwrap();
+    // Stragglers have no answer in time.
+    let deadline = Duration::from_millis(80);
+    let config = Config { deadline, ..config(&["equal", "parm", "stand-in"]) };
+    let experiment = Experiment::new(config).unwrap();
     let report = experiment.run(2, &Quiet, Some(&folder)).unwrap();
     assert_eq!(report, experiment.run(2, &Quiet, None).unwrap());
     let runs = fs::read_to_string(folder.path().join("runs.jsonl")).unwrap();
     assert_eq!(runs.lines().count(), 3);
+    let mut failed = 0;
     for line in runs.lines() {
         let run: Value = serde_json::from_str(line).unwrap();
         let row = report.rows.iter().find(|row| run["policy"] == row.case.policy).unwrap();
@@ -118,7 +122,8 @@ fn raw_data_of_simulations_gives_the_reported_figures() {
             assert_eq!(n, number.to_string(), "every query has a line, in order");
             assert_eq!(warm_up, if number < 1_000 { "1" } else { "0" });
             assert_eq!(lag, "0");
-            let graded = !["reconstructed", "stand-in"].contains(&outcome);
+            failed += u32::from(outcome == "failed");
+            let graded = !["reconstructed", "stand-in", "failed"].contains(&outcome);
             assert_eq!(right, if graded { "1" } else { "" }, "{outcome}");
             if warm_up == "0" {
                 latencies.push(latency.parse::<u64>().unwrap());
@@ -130,23 +135,7 @@ fn raw_data_of_simulations_gives_the_reported_figures() {
         let reported = row.verdict.p50_ms.unwrap().value;
         assert!((median / reported - 1.0).abs() < 0.01, "{median}, reported {reported}");
     }
-}
-
-#[test]
-fn query_without_an_answer_is_neither_right_nor_wrong() {
-    let path = TempDir::new().unwrap();
-    let folder = Folder::create(&path.path().join("results")).unwrap();
-    let deadline = Duration::from_millis(40);
-    Experiment::new(Config { deadline, ..config(&["equal"]) })
-        .unwrap()
-        .run(2, &Quiet, Some(&folder))
-        .unwrap();
-    let runs = fs::read_to_string(folder.path().join("runs.jsonl")).unwrap();
-    let run: Value = serde_json::from_str(&runs).unwrap();
-    let raw = fs::read_to_string(folder.path().join(run["raw"].as_str().unwrap())).unwrap();
-    let ends: Vec<&str> =
-        raw.lines().filter_map(|line| line.split_once(",failed,")).map(|(_, right)| right).collect();
-    assert!(!ends.is_empty() && ends.iter().all(|right| right.is_empty()), "{ends:?}");
+    assert!(failed > 0, "a query without an answer is neither right nor wrong");
 }
 
 #[test]

@@ -4,12 +4,14 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use parm_lab::simulator::{Outcome, Run};
+use parm_lab::tuner::Recording;
 use parm_settings::PolicyKind;
 use parm_settings::recording::RecordedRole;
 use parm_workload::Scenario;
 use parm_workload::{Fault, Faults, Targets, When};
 
 use crate::support::{run, simulate, watched};
+use crate::transcript::recorded;
 
 #[test]
 fn crashed_instance_loses_its_work_and_recovers() {
@@ -86,14 +88,14 @@ fn watcher_sees_every_query_and_job_and_changes_nothing() {
     let mut run = Run { queries: 5_000, warm_up: 1_000, ..run(18, 0.5) };
     run.faults = Scenario::named("AB").unwrap().faults;
     run.settings.policy = PolicyKind::Hedge;
-    let watched = watched(&run);
-    assert_eq!(watched.tally, simulate(&run));
-    assert_eq!((watched.arrived, watched.answered.len() as u64), (5_000, watched.tally.count()));
-    let hedged = watched.answered.iter().filter(|answered| answered.outcome == Outcome::Hedged).count();
-    assert_eq!(hedged as f64 / 4_000.0, watched.tally.share(Outcome::Hedged));
+    let (tally, answered) = watched(&run);
+    assert_eq!(tally, simulate(&run));
+    assert_eq!(answered.len() as u64, tally.count());
+    let hedged = answered.iter().filter(|answered| answered.outcome == Outcome::Hedged).count();
+    assert_eq!(hedged as f64 / 4_000.0, tally.share(Outcome::Hedged));
     // Jobs that were overtaken may still run when the last query is answered.
-    let executed = watched.executed;
-    let copies = executed.iter().filter(|execution| execution.role == RecordedRole::Copy).count();
-    assert!(executed.len() - copies > 4_980 && copies > 10, "{copies} copies");
-    assert!(executed.iter().all(|execution| execution.ended > execution.given && execution.rows == 1));
+    let Recording { arrivals, jobs, .. } = recorded(&run);
+    let copies = jobs.iter().filter(|job| job.role == RecordedRole::Copy).count();
+    assert!(arrivals.len() == 5_000 && jobs.len() - copies > 4_980 && copies > 10, "{copies} copies");
+    assert!(jobs.iter().all(|job| job.took > 0.0 && job.rows == 1));
 }

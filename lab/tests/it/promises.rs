@@ -10,9 +10,8 @@ use parm_dispatcher::{
 };
 use parm_encoder::{Needs, Recovery};
 use parm_lab::world::{Coded, Plan, World};
-use parm_workload::Random;
 use parm_workload::service::Service;
-use parm_workload::{Pattern, Scenario};
+use parm_workload::{Fault, Faults, Pattern, Random, Scenario, Targets, When};
 
 use crate::auditor::Auditor;
 
@@ -268,16 +267,10 @@ fn random_schedules_keep_every_promise() {
 #[test]
 fn server_that_is_frozen_at_the_start_delays_no_query_by_a_second() {
     let scenario = Scenario::named("clean").expect("it is built in");
-    let hang = parm_workload::Fault::Hang {
-        when: parm_workload::When::Every {
-            at: Duration::ZERO,
-            every: Duration::from_secs(3600),
-            length: Duration::from_secs(3000),
-        },
-        on: parm_workload::Targets::Count(1),
-    };
+    let when = When::Once { at: Duration::ZERO, length: Duration::from_secs(3000) };
+    let hang = Fault::Hang { when, on: Targets::Count(1) };
     let plan = Plan {
-        faults: parm_workload::Faults(vec![hang]),
+        faults: Faults(vec![hang]),
         instances: 3,
         deadline: Duration::from_secs(20),
         ..Plan::new(5, 8, &scenario, 1.0)
@@ -296,14 +289,10 @@ fn server_that_is_frozen_at_the_start_delays_no_query_by_a_second() {
 #[test]
 fn server_that_was_slow_gets_parities_again_once_it_is_well() {
     let scenario = Scenario::named("clean").expect("it is built in");
-    let when = parm_workload::When::Every {
-        at: Duration::ZERO,
-        every: Duration::from_secs(3600),
-        length: Duration::from_secs(20),
-    };
-    let slow = parm_workload::Fault::Slow { factor: 5.0, when, on: parm_workload::Targets::Count(1) };
+    let when = When::Once { at: Duration::ZERO, length: Duration::from_secs(20) };
+    let slow = Fault::Slow { factor: 5.0, when, on: Targets::Count(1) };
     let plan = Plan {
-        faults: parm_workload::Faults(vec![slow]),
+        faults: Faults(vec![slow]),
         instances: 2,
         settings: ModelSettings { policy: Policy::PARM_PLUS, ..ModelSettings::default() },
         coding: Some(CodingSettings {

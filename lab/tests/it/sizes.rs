@@ -2,7 +2,7 @@
 
 use std::num::{NonZeroU16, NonZeroU32};
 
-use parm_lab::simulator::{Execution, Lengths, Run};
+use parm_lab::simulator::{Lengths, Run};
 use parm_settings::recording::RecordedRole;
 use parm_settings::{BatchSize, PolicyKind};
 use parm_workload::arrivals::Arrivals;
@@ -11,6 +11,7 @@ use parm_workload::service::Service;
 use parm_workload::{By, Fault, Faults, Targets};
 
 use crate::support::{run, simulate, watched};
+use crate::transcript::recorded;
 
 /// Queries of these sizes arrive at once.
 fn at_once(factors: &[f64], instances: u32) -> Run {
@@ -44,8 +45,8 @@ fn batch_takes_as_long_as_its_longest_query() {
     let mut run = at_once(&[1.0, 1.0, 5.0, 1.0], 1);
     run.service = Service { row_share: 0.0, ..run.service };
     run.settings.batch.max_size = NonZeroU16::new(4).unwrap().into();
-    let answered = watched(&run).answered;
-    let latencies_ms: Vec<u64> = answered.iter().map(|answered| answered.latency / 1_000_000).collect();
+    let latencies_ms: Vec<u64> =
+        watched(&run).1.iter().map(|answered| answered.latency / 1_000_000).collect();
     assert_eq!(latencies_ms, [20, 120, 120, 140], "one alone, two together and the last one");
 }
 
@@ -56,10 +57,9 @@ fn parity_takes_as_long_as_the_longest_query_of_its_group() {
     run.arrivals = Arrivals::Trace { seconds: vec![1.0, 1.0, 3.0, 3.0] };
     run.settings.policy = PolicyKind::Parm;
     run.settings.coding.parity_instances = NonZeroU32::new(1);
-    let took = |execution: &Execution| execution.ended.since(execution.given).as_millis();
-    let executed = watched(&run).executed;
-    let parities = executed.iter().filter(|execution| execution.role == RecordedRole::Parity);
-    assert_eq!(parities.map(took).next(), Some(100), "the longer of 20 and 100 ms");
+    let jobs = recorded(&run).jobs;
+    let parity = jobs.iter().find(|job| job.role == RecordedRole::Parity).map(|job| job.took);
+    assert!(parity.is_some_and(|took| (took - 0.1).abs() < 1e-5), "the longer of 20 and 100 ms: {parity:?}");
 }
 
 /// The seconds of work and the rows of a batch for texts of unequal lengths at a load that single queries exceed.
@@ -69,10 +69,9 @@ fn texts(lengths: Lengths) -> (f64, f64) {
     let mut run = Run { queries: 30_000, warm_up: 5_000, faults, lengths, ..run(2, 1.2) };
     run.service.row_share = 0.3;
     run.settings.batch.max_size = BatchSize::Auto;
-    let executed = watched(&run).executed;
-    let took = |execution: &Execution| execution.ended.nanos_since(execution.given) / 1e9;
-    let rows = executed.iter().map(|execution| execution.rows).sum::<usize>() as f64;
-    (executed.iter().map(took).sum(), rows / executed.len() as f64)
+    let jobs = recorded(&run).jobs;
+    let rows = jobs.iter().map(|job| f64::from(job.rows)).sum::<f64>();
+    (jobs.iter().map(|job| job.took).sum(), rows / jobs.len() as f64)
 }
 
 #[test]
@@ -88,6 +87,6 @@ fn only_equal_lengths_share_a_batch_without_padding() {
     run.service = Service { row_share: 0.0, ..run.service };
     run.settings.batch.max_size = NonZeroU16::new(4).unwrap().into();
     run.lengths = Lengths::Equal;
-    let rows: Vec<usize> = watched(&run).executed.iter().map(|execution| execution.rows).collect();
+    let rows: Vec<u32> = recorded(&run).jobs.iter().map(|job| job.rows).collect();
     assert_eq!(rows, [1, 2, 1, 2], "the first of each length alone, and the others of it together");
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parm_lab::simulator::{Answered, Execution, Outcome, Quiet, Run, Seen, Tally};
+use parm_lab::simulator::{Answered, Outcome, Quiet, Run, Tally};
 use parm_settings::{BatchSize, PolicyKind, PoolSettings};
 use parm_workload::Faults;
 use parm_workload::Pattern;
@@ -45,28 +45,16 @@ pub(crate) struct Tail {
     pub(crate) tally: Tally,
 }
 
-/// What is seen of a run.
-pub(crate) struct Watched {
-    pub(crate) tally: Tally,
-    pub(crate) arrived: usize,
-    pub(crate) executed: Vec<Execution>,
-    /// Counted queries only.
-    pub(crate) answered: Vec<Answered>,
-}
-
-pub(crate) fn watched(run: &Run) -> Watched {
-    let (mut arrived, mut executed, mut answered) = (0, Vec::new(), Vec::new());
-    let watched = run.watched(&Quiet, &mut |seen| match seen {
-        Seen::Arrived(_) => arrived += 1,
-        Seen::Executed(execution) => executed.push(execution),
-        Seen::Answered(end) => answered.extend(end.counted.then_some(end)),
-    });
-    Watched { tally: watched.unwrap(), arrived, executed, answered }
+/// The tally of a run, and the end of each counted query.
+pub(crate) fn watched(run: &Run) -> (Tally, Vec<Answered>) {
+    let mut answered = Vec::new();
+    let tally = run.watched(&Quiet, &mut |end| answered.extend(end.counted.then_some(end)));
+    (tally.unwrap(), answered)
 }
 
 impl Tail {
     pub(crate) fn of(run: &Run) -> Self {
-        let Watched { tally, answered, .. } = watched(run);
+        let (tally, answered) = watched(run);
         assert!(answered.iter().all(|answered| answered.outcome != Outcome::Failed));
         let mut latencies: Vec<f64> = answered.iter().map(|answered| answered.latency as f64 / 1e6).collect();
         latencies.sort_by(f64::total_cmp);

@@ -41,19 +41,19 @@ fn found(problem: &Problem) -> Report {
 /// The same cluster with a fully known stand-in.
 fn with_stand_in(scenario: &str) -> Problem {
     let cost = [0.15, 0.3, 0.6, 1.2];
-    let worth = StandInWorth { cost, agreement: 0.94, accuracy: 0.915, follows: false };
+    let worth = StandInWorth { cost, agreement: 0.94, accuracy: 0.915 };
     let quality = Quality { available: 0.935, stand_in: Some(worth), ..Quality::default() };
     Problem { faults: Scenario::named(scenario).unwrap().faults, quality, ..problem() }
 }
 
 #[test]
-fn stand_in_is_searched_and_its_agreement_is_called_stated() {
+fn stand_in_is_searched_and_its_price_is_stated() {
     let report = found(&with_stand_in("A"));
     let winner = report.winner().unwrap();
     assert_eq!((winner.policy.as_str(), winner.settings.policy), ("stand-in", PolicyKind::StandIn));
     assert!(winner.score.stand_in > 0.0 && winner.score.accuracy < 0.935, "{:?}", winner.score);
     let said = report.reason.join(" ");
-    assert!(said.contains("agrees with 94.0 % of the predictions, as stated: nothing was graded"), "{said}");
+    assert!(said.contains("agrees with 94.0 % of the predictions: nothing was graded"), "{said}");
     assert!(!said.contains("Hedging alone"), "{said}");
     assert!(!report.caveats.iter().any(|caveat| caveat.contains("no stand-in")), "{:?}", report.caveats);
     assert!(to_toml(&report).contains("policy = \"stand-in\""));

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::recorder::{self, Sample};
-use crate::report::{QUANTILES, Quantile, ms, quantile, text};
+use crate::report::{Times, text};
 use crate::run::Run;
 
 /// A whole answer.
@@ -57,19 +57,6 @@ pub struct ChatReport {
     pub itl: Times,
     /// End-to-end latency of all requests, from the intended send time. A failed request is as late as the deadline.
     pub latency: Times,
-}
-
-/// Quantiles of one kind of time.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Times {
-    /// Number of times.
-    pub count: u64,
-    /// Their quantiles.
-    pub quantiles: Vec<Quantile>,
-    /// Mean; absent without any.
-    pub mean_ms: Option<f64>,
-    /// Longest; absent without any.
-    pub max_ms: Option<f64>,
 }
 
 impl Answers {
@@ -122,33 +109,6 @@ impl ChatReport {
     }
 }
 
-impl Times {
-    fn of(times: impl Iterator<Item = Duration>) -> Self {
-        let series: Vec<f64> = times.map(ms).collect();
-        let mut sorted = series.clone();
-        let count = series.len() as f64;
-        let some = |value: f64| (!series.is_empty()).then_some(value);
-        Self {
-            count: series.len() as u64,
-            quantiles: QUANTILES.map(|share| quantile(&mut sorted, &series, share)).to_vec(),
-            mean_ms: some(series.iter().sum::<f64>() / count),
-            max_ms: some(series.iter().copied().fold(0.0, f64::max)),
-        }
-    }
-
-    fn read(times: &recorder::Times) -> Self {
-        let count = times.count();
-        let some = |nanos: f64| (count > 0).then_some(nanos / 1e6);
-        let quantiles = QUANTILES.map(|share| {
-            // The same rule as for requests: with fewer than ten beyond it, a quantile depends on single ones.
-            let enough = (1.0 - share) * count as f64 >= 10.0;
-            Quantile { share, ms: enough.then(|| ms(times.quantile(share))), interval_ms: None }
-        });
-        let (mean, max) = (times.0.mean(), times.0.max() as f64);
-        Self { count, quantiles: quantiles.to_vec(), mean_ms: some(mean), max_ms: some(max) }
-    }
-}
-
 impl fmt::Display for ChatReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { prompt_tokens, output_tokens, repeated, .. } = self;
@@ -167,24 +127,11 @@ impl fmt::Display for ChatReport {
         ] {
             if times.count > 0 {
                 writeln!(f, "\n{name}")?;
-                of(f, times, has_intervals)?;
+                text::times(f, times, has_intervals)?;
             }
         }
         writeln!(f)
     }
-}
-
-fn of(f: &mut fmt::Formatter<'_>, times: &Times, has_intervals: bool) -> fmt::Result {
-    for quantile in &times.quantiles {
-        match quantile {
-            Quantile { share, ms: Some(ms), .. } if !has_intervals => {
-                writeln!(f, "{:<12}{ms:.3} ms", format!("p{}", (share * 1e6).round() / 1e4))?;
-            }
-            quantile => text::latency(f, quantile)?,
-        }
-    }
-    let (Some(mean), Some(max)) = (times.mean_ms, times.max_ms) else { return Ok(()) };
-    writeln!(f, "mean        {mean:.3} ms, longest {max:.3} ms")
 }
 
 /// Writes the samples of a run as CSV, one per line, times in microseconds. Only answers have tokens.

@@ -1,12 +1,10 @@
 //! Runs against a scripted server in this process.
 
-use std::task::{Context, Poll, Waker};
-
 use parking_lot::Mutex;
-use parm_workload::Pattern;
 
 use super::*;
 use crate::report::{Report, Setting};
+use crate::run::tests::{ms, plan};
 use crate::run::{Plan, Run, Target, Work};
 
 /// A part of a scripted answer.
@@ -75,22 +73,6 @@ const USAGE: Step =
     Says("data: {\"choices\":[],\"usage\":{\"prompt_tokens\":90,\"completion_tokens\":7}}\n\n");
 const WHOLE: &[Step] = &[ROLE, TOKEN, TOKEN, TOKEN, END];
 
-fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
-
-/// Requests at 1, 2 .. 99 ms.
-fn plan() -> Plan {
-    Plan {
-        arrivals: Pattern::Constant.at(1000.0),
-        seed: 1,
-        length: ms(100),
-        warm_up: ms(20),
-        deadline: ms(60_000),
-        in_flight: 1000,
-    }
-}
-
 fn run(script: Script, plan: &Plan) -> (Vec<Value>, Run) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
@@ -117,36 +99,6 @@ fn rows(run: &Run) -> Vec<Vec<String>> {
     csv.lines().skip(1).map(|row| row.split(',').map(str::to_owned).collect()).collect()
 }
 
-/// The record of a request once its answer stalls.
-fn seen(steps: &'static [Step]) -> Seen {
-    struct Once(&'static [Step]);
-    impl Wire for Once {
-        fn post(&self, _: Bytes) -> BoxFuture<'_, Result<Box<dyn Incoming>, String>> {
-            let said = Said { status: 200, steps: self.0.iter() };
-            Box::pin(async move { Ok(Box::new(said) as Box<dyn Incoming>) })
-        }
-
-        fn repeated(&self) -> u64 {
-            0
-        }
-    }
-    let (wire, mut seen) = (Once(steps), Seen::default());
-    let mut following = Box::pin(seen.follow(&wire, Bytes::new()));
-    assert!(matches!(following.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Pending));
-    drop(following);
-    seen
-}
-
-#[test]
-fn first_token_is_the_first_chunk_with_content() {
-    assert_eq!(seen(&[Stalls]).first, None);
-    assert_eq!(seen(&[ROLE, ROLE, Stalls]).first, None, "neither comments nor roles are content");
-    let one = seen(&[ROLE, TOKEN, Stalls]);
-    assert!(one.first.is_some() && one.first == one.latest && one.gaps.is_empty());
-    let two = seen(&[ROLE, TOKEN, TOKEN, USAGE, Stalls]);
-    assert_eq!((two.contents, two.gaps.len(), two.usage), (2, 1, Some((90, 7))));
-}
-
 #[test]
 fn run_counts_tokens_and_requests_after_the_warm_up() {
     let (bodies, run) = run(|_| Some((200, WHOLE)), &plan());
@@ -166,7 +118,7 @@ fn usage_of_the_server_replaces_counted_chunks() {
     const ANSWER: &[Step] = &[ROLE, TOKEN, TOKEN, END, USAGE];
     let (_, run) = run(|_| Some((200, ANSWER)), &plan());
     let (_, chats) = report(&run);
-    assert_eq!((chats.prompt_tokens, chats.output_tokens), (90 * 80, 7 * 80));
+    assert_eq!((chats.prompt_tokens, chats.output_tokens, chats.itl.count), (90 * 80, 7 * 80, 80));
 }
 
 #[test]

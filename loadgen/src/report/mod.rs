@@ -12,14 +12,14 @@ use serde::Serialize;
 use crate::chat::{Answers, ChatReport};
 use crate::failures::FailureReason;
 use crate::outcome::{Count, Outcome};
-use crate::recorder::Sample;
+use crate::recorder::{self, Sample};
 use crate::requirement::{Finding, Requirement};
 use crate::run::Run;
 use crate::statistics::bootstrap::{Bootstrap, quantile_of};
 use crate::validity::Validity;
 
 /// The quantiles of a report.
-pub(crate) const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
+const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
 /// Seed of the resampling behind the intervals: the same samples give the same report.
 const RESAMPLING_SEED: u64 = 1;
 
@@ -140,6 +140,19 @@ pub struct Quantile {
     pub interval_ms: Option<(f64, f64)>,
 }
 
+/// Quantiles of one kind of time.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Times {
+    /// Number of times.
+    pub count: u64,
+    /// Their quantiles.
+    pub quantiles: Vec<Quantile>,
+    /// Mean; absent without any.
+    pub mean_ms: Option<f64>,
+    /// Longest; absent without any.
+    pub max_ms: Option<f64>,
+}
+
 /// A threshold and whether the run meets it.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Threshold {
@@ -154,10 +167,7 @@ pub struct Threshold {
 impl Report {
     /// Judges a run.
     pub fn of(run: &Run, setting: Setting, requirements: &[Requirement]) -> Self {
-        let mut latencies: Vec<f64> = run.samples.iter().map(|sample| ms(sample.latency)).collect();
-        let mean_ms = latencies.iter().sum::<f64>() / latencies.len().max(1) as f64;
-        let max_ms = latencies.iter().copied().fold(0.0, f64::max);
-        let series = latencies.clone();
+        let latency = Times::of(run.samples.iter().map(|sample| sample.latency));
         let per_second = |count: usize, length: Duration| {
             if length.is_zero() { 0.0 } else { count as f64 / length.as_secs_f64() }
         };
@@ -179,9 +189,9 @@ impl Report {
             rows_per_second: per_second(answered, busy) * setting.rows as f64,
             outcomes: Outcome::ALL.into_iter().filter_map(|outcome| share(run, outcome)).collect(),
             accuracy: run.tally.total().accuracy(),
-            latency: QUANTILES.map(|share| quantile(&mut latencies, &series, share)).to_vec(),
-            mean_ms,
-            max_ms,
+            latency: latency.quantiles,
+            mean_ms: latency.mean_ms.unwrap_or_default(),
+            max_ms: latency.max_ms.unwrap_or_default(),
             validity: Validity::of(setting.allow_failed, &run.samples, run.offered),
             requirements: requirements.iter().map(|requirement| threshold(requirement, run)).collect(),
             failures: run.failures.by_frequency(),
@@ -199,6 +209,33 @@ impl Report {
     /// The thresholds that were not shown to hold.
     pub fn missed(&self) -> impl Iterator<Item = &Threshold> {
         self.requirements.iter().filter(|threshold| threshold.finding != MET)
+    }
+}
+
+impl Times {
+    pub(crate) fn of(times: impl Iterator<Item = Duration>) -> Self {
+        let series: Vec<f64> = times.map(ms).collect();
+        let mut sorted = series.clone();
+        let count = series.len() as f64;
+        let some = |value: f64| (!series.is_empty()).then_some(value);
+        Self {
+            count: series.len() as u64,
+            quantiles: QUANTILES.map(|share| quantile(&mut sorted, &series, share)).to_vec(),
+            mean_ms: some(series.iter().sum::<f64>() / count),
+            max_ms: some(series.iter().copied().fold(0.0, f64::max)),
+        }
+    }
+
+    pub(crate) fn read(times: &recorder::Times) -> Self {
+        let count = times.count();
+        let some = |nanos: f64| (count > 0).then_some(nanos / 1e6);
+        let quantiles = QUANTILES.map(|share| {
+            // The same rule as for requests: with fewer than ten beyond it, a quantile depends on single ones.
+            let enough = (1.0 - share) * count as f64 >= 10.0;
+            Quantile { share, ms: enough.then(|| ms(times.quantile(share))), interval_ms: None }
+        });
+        let (mean, max) = (times.0.mean(), times.0.max() as f64);
+        Self { count, quantiles: quantiles.to_vec(), mean_ms: some(mean), max_ms: some(max) }
     }
 }
 
@@ -223,7 +260,7 @@ fn share(run: &Run, outcome: Outcome) -> Option<Share> {
     })
 }
 
-pub(crate) fn quantile(latencies: &mut [f64], series: &[f64], share: f64) -> Quantile {
+fn quantile(latencies: &mut [f64], series: &[f64], share: f64) -> Quantile {
     // With fewer than ten samples beyond it, a quantile depends on single requests.
     if (1.0 - share) * (latencies.len() as f64) < 10.0 {
         return Quantile { share, ms: None, interval_ms: None };

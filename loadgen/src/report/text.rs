@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Quantile, Report, Share, Threshold};
+use super::{Quantile, Report, Share, Threshold, Times};
 use crate::failures::FailureReason;
 use crate::validity::Validity;
 
@@ -96,11 +96,24 @@ fn outcome(f: &mut fmt::Formatter<'_>, share: &Share) -> fmt::Result {
     }
 }
 
-pub(crate) fn latency(f: &mut fmt::Formatter<'_>, quantile: &Quantile) -> fmt::Result {
+fn latency(f: &mut fmt::Formatter<'_>, quantile: &Quantile) -> fmt::Result {
     let name = format!("p{}", (quantile.share * 1e6).round() / 1e4);
     match (quantile.ms, quantile.interval_ms) {
         (None, _) => writeln!(f, "{name:<12}not enough data"),
         (Some(ms), None) => writeln!(f, "{name:<12}{ms:.3} ms (not enough data for an interval)"),
         (Some(ms), Some((low, high))) => writeln!(f, "{name:<12}{ms:.3} ms ({low:.3} to {high:.3})"),
     }
+}
+
+pub(crate) fn times(f: &mut fmt::Formatter<'_>, times: &Times, has_intervals: bool) -> fmt::Result {
+    for quantile in &times.quantiles {
+        match quantile {
+            Quantile { share, ms: Some(ms), .. } if !has_intervals => {
+                writeln!(f, "{:<12}{ms:.3} ms", format!("p{}", (share * 1e6).round() / 1e4))?;
+            }
+            quantile => latency(f, quantile)?,
+        }
+    }
+    let (Some(mean), Some(max)) = (times.mean_ms, times.max_ms) else { return Ok(()) };
+    writeln!(f, "mean        {mean:.3} ms, longest {max:.3} ms")
 }

@@ -286,4 +286,4 @@ impl Exchange {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -115,11 +115,12 @@ fn target(script: fn(usize) -> Fate) -> (Runtime, Arc<Echo>, Target) {
     (runtime, echo, target)
 }
 
-fn ms(ms: u64) -> Duration {
+pub(crate) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-fn plan() -> Plan {
+/// Requests at 1, 2 .. 99 ms, of which those of the first 20 ms are not counted.
+pub(crate) fn plan() -> Plan {
     Plan {
         arrivals: Pattern::Constant.at(1000.0),
         seed: 1,
@@ -209,7 +210,7 @@ fn answers_are_graded_by_outcome_against_their_rows_labels() {
         target(|n| if n % 2 == 0 { Fate::Answer("exact") } else { Fate::Answer("reconstructed") });
     let column = Column { input: Some("x".into()), path: rows };
     let recorded = Recorded::read(&model(), &[column], 2).unwrap().with_labels(&labels).unwrap();
-    let inputs = Inputs::recorded(recorded);
+    let inputs = Inputs::Recorded(recorded);
     let grader = Some(Grader::new(&model(), None).unwrap());
     // Requests of two rows: rows 0 and 1 are right, and one of rows 2 and 3 is.
     let one_by_one = Closed { streams: 1, length: ms(30), warm_up: ms(0), deadline: ms(5000) };
@@ -249,7 +250,7 @@ fn rows_of_files_are_rejected_if_they_do_not_fit_the_model() {
     let recorded = Recorded::read(&model(), &[column(None, &good)], 1).unwrap();
     let labels = recorded.with_labels(&wide).unwrap_err().to_string();
     assert!(labels.contains("4 labels for 1 rows"), "{labels}");
-    let whole = Inputs::recorded(Recorded::read(&model(), &[column(None, &good)], 1).unwrap());
+    let whole = Inputs::Recorded(Recorded::read(&model(), &[column(None, &good)], 1).unwrap());
     let sent = whole.request(5).inputs[0].tensor.clone();
     assert_eq!(
         sent,
