@@ -197,9 +197,6 @@ pub struct Matrix {
     /// Device: `cpu`, `vulkan:N` or `cuda:N`; GPUs need a build with that feature
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
     pub device: String,
-    /// File for tables of the results so far, without any run
-    #[arg(long, value_name = "FILE")]
-    pub render: Option<PathBuf>,
     #[command(flatten)]
     pub grid: Grid,
 }

@@ -65,7 +65,6 @@ fn learn(given: &flags::Code, settings: &CodeRecipe, device: Device) -> anyhow::
             deployed: deployed.model.bytes(),
             meaning: trained.meaning,
             samples: &data,
-            preprocessing: None,
         },
         &CodeRecord { code: &trained.code, training, accuracy: Some(accuracy), calibration: None },
         &trained.encoder,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use parm_grids::Share;
-use parm_training::matrix::{Cell, GRID, Matrix, MatrixObserver, Outcome, Place, Results, Runner, render};
+use parm_training::matrix::{Cell, GRID, Matrix, MatrixObserver, Outcome, Place, Results, Runner};
 use parm_training::{Device, Error, Teacher};
 
 use super::engine::BlackBox;
@@ -15,13 +15,10 @@ use crate::Failure;
 use crate::cli::train as flags;
 use crate::grid::{self, Task};
 
-/// Runs the cells without a result, or renders or joins the results so far.
+/// Runs the cells without a result, or joins the results so far.
 pub fn main(given: &flags::Matrix) -> Result<(), Failure> {
     let matrices = matrices(given).map_err(Failure::Configuration)?;
     let device = given.device.parse().map_err(|error: Error| Failure::Configuration(error.into()))?;
-    if let Some(path) = &given.render {
-        return write(given, &matrices, path).map_err(Failure::Run);
-    }
     match Task::of(&given.grid) {
         Task::Whole => run(given, device, &matrices, |runner| Ok(_ = runner.run()?)),
         Task::Join(folders) => join(given, &matrices, &folders),
@@ -95,14 +92,6 @@ fn join(given: &flags::Matrix, matrices: &[Matrix], folders: &[PathBuf]) -> anyh
     let (found, all) = (joined.records.len(), cells.len());
     writeln!(crate::printer::stdout(), "{found} of {all} cells joined in {}", given.results.display())?;
     anyhow::ensure!(is_whole, "joined in part: run the missing shares and join again");
-    Ok(())
-}
-
-fn write(given: &flags::Matrix, matrices: &[Matrix], path: &std::path::Path) -> anyhow::Result<()> {
-    let results = Results::open(&given.results)?;
-    std::fs::write(path, render(matrices, &results)).with_context(|| path.display().to_string())?;
-    let mut out = crate::printer::stdout();
-    writeln!(out, "{}: {} results", path.display(), results.all().count())?;
     Ok(())
 }
 

@@ -113,7 +113,6 @@ impl Taught {
             deployed: self.deployed.model.bytes(),
             meaning,
             samples: &self.data,
-            preprocessing: None,
         }
     }
 }

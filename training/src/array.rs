@@ -161,28 +161,3 @@ fn for_each_coordinate(shape: &[usize], mut visit: impl FnMut(&[usize])) {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shapes_broadcast_from_the_right() {
-        assert_eq!(broadcast(&[2, 1, 3], &[4, 1]), Some(vec![2, 4, 3]));
-        assert_eq!(broadcast(&[], &[5]), Some(vec![5]));
-        assert_eq!(broadcast(&[2, 3], &[2]), None);
-    }
-
-    #[test]
-    fn zip_expands_both_sides() {
-        let column = Array::new(vec![2, 1], vec![10, 20]).unwrap();
-        let row = Array::vector(vec![1, 2, 3]);
-        let sum = column.zip(&row, &[2, 3], |a, b| a + b);
-        assert_eq!(sum.data(), [11, 12, 13, 21, 22, 23]);
-    }
-
-    #[test]
-    fn new_rejects_a_wrong_number_of_elements() {
-        assert_eq!(Array::new(vec![2, 2], vec![1, 2, 3]), None);
-    }
-}

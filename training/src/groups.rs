@@ -3,8 +3,7 @@
 use parm_encoder::{Code, Input, Members, Workspace, path};
 use parm_random::Random;
 
-use crate::Array;
-use crate::evaluate::Mismatch;
+use crate::{Array, Error};
 
 /// A blank slot.
 pub(crate) const BLANK: usize = usize::MAX;
@@ -61,9 +60,9 @@ impl Sampling {
 
 impl Groups {
     /// Random groups of `count` rows, every row at most once, the same for the same seed. Up to k - 1 rows are left over.
-    pub fn draw(count: usize, k: usize, seed: u64) -> Result<Self, Mismatch> {
+    pub fn draw(count: usize, k: usize, seed: u64) -> Result<Self, Error> {
         if k == 0 || count < k {
-            return Err(Mismatch::NoGroup { rows: count, k });
+            return Err(Error::TooFew { rows: count, wanted: k });
         }
         let keys = Random::named(seed, "groups").uniforms(1.0, count);
         let mut rows: Vec<usize> = (0..count).collect();
@@ -124,13 +123,13 @@ impl Groups {
 
 /// The coded queries of all groups: one array `[groups, ..]` for each coded query of a group. They are made on the host
 /// by the code that serves, so training and serving cannot differ.
-pub fn encode(code: &dyn Code, groups: &Groups, inputs: &Array<f32>) -> Result<Vec<Array<f32>>, Mismatch> {
+pub fn encode(code: &dyn Code, groups: &Groups, inputs: &Array<f32>) -> Result<Vec<Array<f32>>, Error> {
     let (k, rows) = (code.spec().k, inputs.shape().first().copied().unwrap_or(0));
     if groups.k != k {
-        return Err(Mismatch::GroupSize { groups: groups.k, code: k });
+        return Err(Error::GroupSize { groups: groups.k, code: k });
     }
     if let Some(&row) = groups.rows.iter().find(|&&row| row >= rows && row != BLANK) {
-        return Err(Mismatch::Rows { what: "inputs", expected: row + 1, actual: rows });
+        return Err(Error::Rows { what: "inputs", expected: row + 1, actual: rows });
     }
     let input = Input::floats(&inputs.shape()[1..]);
     let mut shape = code.parity_dims(input)?;

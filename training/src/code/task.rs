@@ -5,7 +5,7 @@ use parm_encoder::{CodeSpec, Kind};
 
 use super::CodeLoss;
 use crate::evaluate::Pairs;
-use crate::fit::{Grade, StepOutcome, Task, fault};
+use crate::fit::{Grade, Step, StepOutcome, Task, fault};
 use crate::graph::{Mode, Real, Value};
 use crate::groups::{Groups, Sampling, encode};
 use crate::learn::{BatchTruth, Marks, Scores, Set, Softening, largest, predictions, soften};
@@ -23,9 +23,7 @@ pub(super) struct Learning {
     pub(super) held_out: Set,
     pub(super) sampling: Sampling,
     pub(super) r: usize,
-    pub(super) batch: usize,
     pub(super) loss: CodeLoss,
-    pub(super) groups: Groups,
     /// The lost slots, case by case.
     pub(super) cases: Vec<Vec<usize>>,
 }
@@ -151,21 +149,15 @@ impl Task for Learning {
         &mut self.networks
     }
 
-    fn begin(&mut self, epoch: u64) {
-        self.groups = self.sampling.draw(self.set.len(), epoch);
+    fn draw(&self, epoch: u64) -> Groups {
+        self.sampling.draw(self.set.len(), epoch)
     }
 
-    fn steps(&self) -> u64 {
-        self.groups.len().div_ceil(self.batch) as u64
-    }
-
-    fn step(&mut self, at: u64, leaves: &[Vec<Real>]) -> Result<StepOutcome, Error> {
-        let from = at as usize * self.batch;
-        let part = self.groups.range(from, from.saturating_add(self.batch));
-        let members = part.members();
-        let (k, values, groups) = (self.sampling.k, self.set.values(), members.len() / self.sampling.k);
+    fn step(&mut self, step: Step<'_>, leaves: &[Vec<Real>]) -> Result<StepOutcome, Error> {
+        let members = step.groups.members();
+        let (k, values, groups) = (self.sampling.k, self.set.values(), step.groups.len());
         let [encoder, decoder] = &self.networks[..] else { return Err(Error::OutputKind) };
-        let queries = encoder.rows(self.stack(&self.set, &part)?)?;
+        let queries = encoder.rows(self.stack(&self.set, step.groups)?)?;
         let coded = first(encoder.forward(&leaves[0], queries, Mode::Train)?.outputs)?;
         let mut shape = vec![groups * self.r];
         shape.extend(self.set.dims());
@@ -186,7 +178,7 @@ impl Task for Learning {
             decoded.reshape(&shape).and_then(Real::rank3).map_err(fault("the decoded predictions"))?;
         let loss = if self.loss == CodeLoss::Mse { Loss::Mse } else { Loss::Kl };
         let loss = loss.of(decoded, self.truth(members, &device), 1.0);
-        Ok(StepOutcome { loss, statistics: vec![Vec::new(), Vec::new()], groups: groups as u64 })
+        Ok(StepOutcome { loss, statistics: vec![Vec::new(), Vec::new()] })
     }
 
     fn is_taught(&self) -> bool {

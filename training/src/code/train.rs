@@ -11,7 +11,7 @@ use super::{CodeLoss, CodeRecipe, Encoder};
 use crate::data::Samples;
 use crate::fit::{self, Epoch, Surroundings};
 use crate::groups::Sampling;
-use crate::learn::{Marks, Scores, Set, fingerprint, hold, meaning as graph_meaning, predictions};
+use crate::learn::{Marks, Materials, Scores, fingerprint, hold, meaning as graph_meaning, taught};
 use crate::{Device, Error, Network};
 
 /// Maximum number of queries: the cases of lost predictions multiply.
@@ -52,7 +52,8 @@ pub fn train(
     check(recipe, samples)?;
     let network = Network::new(rewrite::Draft::new(deployed)?.finish()?, device)?;
     network.accepts(&samples.inputs)?;
-    let set = taught(&network, samples)?;
+    let materials = Materials { samples, graph: deployed, teacher: None, outputs: None };
+    let set = taught(materials, &network)?;
     let meaning = graph_meaning(deployed);
     hold(&set, true)?;
     let scores = if meaning == Meaning::Probabilities { Scores::Probabilities } else { Scores::Logits };
@@ -78,17 +79,16 @@ pub fn train(
         networks,
         deployed: network,
         rows: rows(&set, recipe.loss, scores)?,
-        groups: sampling.draw(samples, 0),
         set,
         held_out,
         sampling,
         r: recipe.r,
-        batch: recipe.run.batch,
         loss: recipe.loss,
         cases: cases(recipe.k, recipe.r),
     };
     let history = fit::run(&mut learning, &recipe.run, &fingerprint, around)?;
-    let tested = test.map(|test| learning.marks(&taught(&learning.deployed, test)?)).transpose()?;
+    let unseen = |samples| taught(Materials { samples, ..materials }, &learning.deployed);
+    let tested = test.map(|test| learning.marks(&unseen(test)?)).transpose()?;
     Ok(TrainedCode {
         code: CodeSpec::new(Kind::Learned, recipe.k, recipe.r),
         encoder: learning.networks[0].export()?,
@@ -99,14 +99,6 @@ pub fn train(
         history,
         samples,
         groups,
-    })
-}
-
-fn taught(deployed: &Network, samples: &Samples) -> Result<Set, Error> {
-    Ok(Set {
-        outputs: predictions(deployed, &samples.inputs)?,
-        inputs: samples.inputs.clone(),
-        labels: samples.labels.clone(),
     })
 }
 

@@ -148,10 +148,10 @@ impl Samples {
     /// Copies these rows, in this order.
     pub fn select(&self, rows: &[usize]) -> Self {
         Self {
-            inputs: pick(&self.inputs, rows),
+            inputs: self.inputs.rows(rows),
             parts: self.parts.clone(),
             labels: self.labels.as_ref().map(|labels| rows.iter().map(|&row| labels[row]).collect()),
-            values: self.values.as_ref().map(|values| pick(values, rows)),
+            values: self.values.as_ref().map(|values| values.rows(rows)),
         }
     }
 
@@ -234,13 +234,4 @@ fn finite(array: &Array<f32>) -> Result<(), Unusable> {
         Some(at) => Err(Unusable::NotFinite { row: at / width }),
         None => Ok(()),
     }
-}
-
-fn pick(array: &Array<f32>, rows: &[usize]) -> Array<f32> {
-    let width: usize = array.shape().iter().skip(1).product();
-    let mut data = Vec::with_capacity(rows.len() * width);
-    rows.iter().for_each(|&row| data.extend_from_slice(&array.data()[row * width..][..width]));
-    let mut shape = array.shape().to_vec();
-    shape[0] = rows.len();
-    Array::new(shape, data).expect("whole rows were copied")
 }

@@ -1,11 +1,11 @@
 //! Baselines that a reconstruction must beat: a constant answer and a backup model.
 
-use super::{Metric, Mismatch, Truth};
-use crate::Array;
+use super::{Metric, Truth};
 use crate::groups::row_len;
+use crate::{Array, Error};
 
 /// The mean score of a model's outputs.
-pub(crate) fn score(metric: Metric, outputs: &Array<f32>, truth: &Truth) -> Result<f64, Mismatch> {
+pub(crate) fn score(metric: Metric, outputs: &Array<f32>, truth: &Truth) -> Result<f64, Error> {
     truth.check(metric, outputs)?;
     let rows = outputs.data().chunks(row_len(outputs).max(1)).enumerate();
     let sum: f64 = rows.map(|(row, answer)| truth.score(metric, row, answer)).sum();

@@ -3,7 +3,7 @@
 use parm_encoder::Code;
 use parm_parity_models::bundle::{Calibration, Meaning};
 
-use super::{Confidence, Evaluation, Groups, Metric, Mismatch, Report, Truth, encode, parity};
+use super::{Confidence, Evaluation, Groups, Metric, Report, Truth, encode, parity};
 use crate::data::Samples;
 use crate::{Array, Error};
 
@@ -59,7 +59,7 @@ pub enum Order {
 
 impl<'a> Bench<'a> {
     /// Runs the deployed model on all rows. Rows without labels are judged by agreement with it.
-    pub fn new(deployed: &'a Model<'a>, samples: &'a Samples, rules: Rules) -> Result<Self, Mismatch> {
+    pub fn new(deployed: &'a Model<'a>, samples: &'a Samples, rules: Rules) -> Result<Self, Error> {
         let outputs = deployed(&samples.inputs)?;
         let truth = match (&samples.labels, &samples.values) {
             (Some(labels), _) => Truth::Classes(labels.clone()),
@@ -76,19 +76,19 @@ impl<'a> Bench<'a> {
         outputs: Array<f32>,
         truth: Truth,
         rules: Rules,
-    ) -> Result<Self, Mismatch> {
+    ) -> Result<Self, Error> {
         truth.check(rules.metric, &outputs)?;
         Ok(Self { deployed, inputs, outputs, truth, rules, backup: None })
     }
 
     /// Adds a backup model to the comparison.
-    pub fn with_backup(mut self, backup: &Model<'_>) -> Result<Self, Mismatch> {
+    pub fn with_backup(mut self, backup: &Model<'_>) -> Result<Self, Error> {
         self.backup = Some(backup(self.inputs)?);
         Ok(self)
     }
 
     /// Judges a code.
-    pub fn judge(&self, contender: &Contender<'_>) -> Result<Report, Mismatch> {
+    pub fn judge(&self, contender: &Contender<'_>) -> Result<Report, Error> {
         let Contender { code, models, calibration, order } = *contender;
         let mut groups = Groups::draw(self.outputs.shape()[0], code.spec().k, self.rules.seed)?;
         if order == Order::Path {
@@ -113,11 +113,11 @@ impl<'a> Bench<'a> {
         code: &dyn Code,
         groups: &Groups,
         models: &[&Model<'_>],
-    ) -> Result<Vec<Array<f32>>, Mismatch> {
+    ) -> Result<Vec<Array<f32>>, Error> {
         let coded = code.recovery().parities;
         let expected = if code.spec().kind.has_parity_models() { coded } else { 0 };
         if models.len() != expected {
-            return Err(Mismatch::Models { kind: code.spec().kind, expected, actual: models.len() });
+            return Err(Error::Models { kind: code.spec().kind, expected, actual: models.len() });
         }
         let mut shapes = vec![Vec::new(); coded];
         let mut answers = vec![Vec::new(); coded];
@@ -132,7 +132,7 @@ impl<'a> Bench<'a> {
         let arrays = shapes.into_iter().zip(answers).map(|(mut shape, data)| {
             shape[0] = groups.len();
             let (what, expected, actual) = ("parity outputs", groups.len(), data.len());
-            Array::new(shape, data).ok_or(Mismatch::Rows { what, expected, actual })
+            Array::new(shape, data).ok_or(Error::Rows { what, expected, actual })
         });
         arrays.collect()
     }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-use super::Mismatch;
+use crate::Error;
 
 /// The score of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,10 +83,10 @@ impl fmt::Display for Metric {
 }
 
 impl FromStr for Metric {
-    type Err = Mismatch;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Self, Mismatch> {
-        let unknown = || Mismatch::NoMetric { text: text.into() };
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let unknown = || Error::NoMetric { text: text.into() };
         match (text, text.strip_prefix("top-")) {
             (_, Some(n)) => n.parse().map(Metric::Top).map_err(|_| unknown()),
             ("iou", _) => Ok(Metric::Iou),

@@ -12,7 +12,6 @@
 mod baseline;
 mod bench;
 mod confidence;
-mod error;
 mod losses;
 mod metric;
 mod pairs;
@@ -25,7 +24,6 @@ pub use baseline::constant_answer;
 pub(crate) use baseline::score;
 pub use bench::{Bench, Contender, Model, Order, Rules};
 pub use confidence::Confidence;
-pub use error::Mismatch;
 pub(crate) use losses::single_losses;
 pub use metric::Metric;
 pub(crate) use pairs::Pairs;
@@ -35,8 +33,8 @@ pub use truth::Truth;
 
 use parm_encoder::Code;
 
-use crate::Array;
 pub use crate::groups::{Groups, encode};
+use crate::{Array, Error};
 
 /// Fractions of unavailable predictions for A_o.
 pub const UNAVAILABLE: [f64; 5] = [0.0, 0.01, 0.05, 0.1, 0.2];
@@ -63,7 +61,7 @@ pub struct Evaluation<'a> {
 }
 
 /// Evaluates a code: every loss of one prediction, then of two, up to r, in every group.
-pub fn parity(evaluation: &Evaluation<'_>) -> Result<Report, Mismatch> {
+pub fn parity(evaluation: &Evaluation<'_>) -> Result<Report, Error> {
     let Evaluation { code, groups, deployed, truth, metric, .. } = *evaluation;
     truth.check(metric, deployed)?;
     let scores = |outputs: &Array<f32>| baseline::score(metric, outputs, truth);

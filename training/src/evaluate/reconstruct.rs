@@ -5,9 +5,9 @@ use parm_parity_models::bundle::expected_error;
 
 use super::losses::{Lost, arrived, patterns};
 use super::pairs::Pairs;
-use super::{Degraded, Evaluation, Metric, Mismatch, Truth};
-use crate::Array;
+use super::{Degraded, Evaluation, Metric, Truth};
 use crate::groups::{Groups, row_len};
+use crate::{Array, Error};
 
 /// The results over all losses.
 pub(super) struct Outcomes {
@@ -19,7 +19,7 @@ pub(super) struct Outcomes {
     pub(super) calibration_error: Option<f64>,
 }
 
-pub(super) fn outcomes(evaluation: &Evaluation<'_>) -> Result<Outcomes, Mismatch> {
+pub(super) fn outcomes(evaluation: &Evaluation<'_>) -> Result<Outcomes, Error> {
     check(evaluation)?;
     let recovery = evaluation.code.recovery();
     let mut bench = Judge::new(evaluation);
@@ -48,28 +48,28 @@ fn calibration(metric: Metric, surest: &[(f32, f64)]) -> Option<f64> {
     })
 }
 
-fn check(evaluation: &Evaluation<'_>) -> Result<(), Mismatch> {
+fn check(evaluation: &Evaluation<'_>) -> Result<(), Error> {
     let Evaluation { code, groups, deployed, parities, .. } = *evaluation;
     let (recovery, width) = (code.recovery(), row_len(deployed));
     if groups.k() != recovery.k {
-        return Err(Mismatch::GroupSize { groups: groups.k(), code: recovery.k });
+        return Err(Error::GroupSize { groups: groups.k(), code: recovery.k });
     }
     if parities.len() != recovery.parities {
-        return Err(Mismatch::Parities { expected: recovery.parities, actual: parities.len() });
+        return Err(Error::Parities { expected: recovery.parities, actual: parities.len() });
     }
     let rows = |array: &Array<f32>| array.shape().first().copied().unwrap_or(0);
     let last = groups.iter().flatten().max().copied().unwrap_or(0);
     if last >= rows(deployed) {
-        return Err(Mismatch::Rows { what: "deployed outputs", expected: last + 1, actual: rows(deployed) });
+        return Err(Error::Rows { what: "deployed outputs", expected: last + 1, actual: rows(deployed) });
     }
     for parity in parities {
         let (expected, actual) = (groups.len(), rows(parity));
         if expected != actual {
-            return Err(Mismatch::Rows { what: "parity outputs", expected, actual });
+            return Err(Error::Rows { what: "parity outputs", expected, actual });
         }
         let (expected, actual) = (width * code.output_scale(), row_len(parity));
         if expected != actual {
-            return Err(Mismatch::Width { what: "parity outputs", expected, actual });
+            return Err(Error::Width { what: "parity outputs", expected, actual });
         }
     }
     Ok(())
@@ -93,7 +93,7 @@ pub(crate) fn each(
     (deployed, parities): (&Array<f32>, &[Array<f32>]),
     patterns: &[Lost],
     mut see: impl FnMut(Reconstruction<'_>),
-) -> Result<(), Mismatch> {
+) -> Result<(), Error> {
     let width = row_len(deployed);
     let (mut workspace, mut answer) = (Workspace::default(), vec![0.0; width]);
     for &pattern in patterns {
@@ -141,7 +141,7 @@ impl<'a> Judge<'a> {
     }
 
     /// Judges every reconstruction after `lost` losses.
-    fn judge(&mut self, lost: usize, patterns: &[Set]) -> Result<Degraded, Mismatch> {
+    fn judge(&mut self, lost: usize, patterns: &[Set]) -> Result<Degraded, Error> {
         let Evaluation { code, groups, deployed, parities, truth, metric, confidence, .. } = *self.evaluation;
         let mut slots = vec![Mean::default(); code.recovery().k];
         let mut agreement = Mean::default();

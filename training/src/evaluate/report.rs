@@ -73,11 +73,6 @@ impl Report {
         self.degraded.first().map_or(0.0, |degraded| degraded.score)
     }
 
-    /// A_a - A_d in points, at one loss per group, relative to the plain deployed model. Negative for errors.
-    pub fn gap(&self) -> f64 {
-        100.0 * (self.deployed - self.degraded())
-    }
-
     /// A_o at a fraction of unavailable outputs. A loss costs a systematic code one answer. It costs any other code
     /// all answers of the group, as soon as one of its k + r outputs is missing.
     pub fn overall_at(&self, unavailable: f64) -> f64 {

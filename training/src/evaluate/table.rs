@@ -50,13 +50,12 @@ impl Table {
 
     /// Comma-separated values with a header line.
     pub fn to_csv(&self) -> String {
-        let header: Vec<&str> = COLUMNS.iter().map(|(csv, _)| *csv).collect();
-        let mut text = header.join(",") + "\n";
-        for entry in &self.entries {
-            let cells: Vec<String> = entry.cells(1.0, 6).iter().map(|cell| quoted(cell)).collect();
-            text.push_str(&(cells.join(",") + "\n"));
+        let header = COLUMNS.map(|(csv, _)| csv.to_owned());
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        for record in std::iter::once(header).chain(self.entries.iter().map(|entry| entry.cells(1.0, 6))) {
+            writer.write_record(&record).expect("records of one length, in memory");
         }
-        text
+        String::from_utf8(writer.into_inner().expect("memory")).expect("text")
     }
 }
 
@@ -85,11 +84,6 @@ impl Entry {
             maybe(report.backup),
         ]
     }
-}
-
-/// Quotes a cell that contains a separator.
-fn quoted(cell: &str) -> String {
-    if cell.contains([',', '"', '\n']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.into() }
 }
 
 impl fmt::Display for Table {

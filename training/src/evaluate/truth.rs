@@ -1,10 +1,10 @@
 //! The true answers.
 
+use super::Metric;
 use super::metric::{absolute_error, among_highest, highest, intersection_over_union};
-use super::{Metric, Mismatch};
-use crate::Array;
 use crate::data::Samples;
 use crate::groups::row_len;
+use crate::{Array, Error};
 
 /// The true answer to every row.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,15 +45,15 @@ impl Truth {
     }
 
     /// Checks that answers with the shape of `outputs` can be judged.
-    pub(super) fn check(&self, metric: Metric, outputs: &Array<f32>) -> Result<(), Mismatch> {
+    pub(super) fn check(&self, metric: Metric, outputs: &Array<f32>) -> Result<(), Error> {
         let (rows, width) = (outputs.shape().first().copied().unwrap_or(0), row_len(outputs));
         if self.rows() != rows {
-            return Err(Mismatch::Rows { what: "labels", expected: rows, actual: self.rows() });
+            return Err(Error::Rows { what: "labels", expected: rows, actual: self.rows() });
         }
         match (self, metric) {
             (Truth::Classes(classes), Metric::Top(_)) => {
                 match classes.iter().enumerate().find(|(_, label)| **label >= width) {
-                    Some((row, &label)) => Err(Mismatch::Label { row, label, classes: width }),
+                    Some((row, &label)) => Err(Error::Label { row, label, classes: width }),
                     None => Ok(()),
                 }
             }
@@ -63,12 +63,12 @@ impl Truth {
                     .into_iter()
                     .find(|(_, is)| *is != expected)
                 {
-                    Some((what, actual)) => Err(Mismatch::Width { what, expected, actual }),
+                    Some((what, actual)) => Err(Error::Width { what, expected, actual }),
                     None => Ok(()),
                 }
             }
-            (Truth::Classes(_), _) => Err(Mismatch::Metric { metric: metric.name(), truth: "classes" }),
-            (Truth::Values(_), _) => Err(Mismatch::Metric { metric: metric.name(), truth: "values" }),
+            (Truth::Classes(_), _) => Err(Error::Metric { metric: metric.name(), truth: "classes" }),
+            (Truth::Values(_), _) => Err(Error::Metric { metric: metric.name(), truth: "values" }),
         }
     }
 

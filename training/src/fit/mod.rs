@@ -24,6 +24,7 @@ pub use settings::{Epoch, Files, Keep, Settings};
 use state::State;
 
 use crate::graph::{Real, Statistic};
+use crate::groups::Groups;
 use crate::network::Network;
 use crate::{Error, graph};
 
@@ -32,20 +33,26 @@ pub(crate) trait Task {
     /// The networks that are trained.
     fn networks(&mut self) -> &mut [Network];
 
-    /// Draws the epoch's groups.
-    fn begin(&mut self, epoch: u64);
+    /// The groups of an epoch, in every epoch equally many.
+    fn draw(&self, epoch: u64) -> Groups;
 
-    /// Steps in the epoch.
-    fn steps(&self) -> u64;
-
-    /// The loss of step `at` of the epoch; `leaves` are those of the networks, in order.
-    fn step(&mut self, at: u64, leaves: &[Vec<Real>]) -> Result<StepOutcome, Error>;
+    /// The loss over the groups of a step; `leaves` are those of the networks, in order.
+    fn step(&mut self, step: Step<'_>, leaves: &[Vec<Real>]) -> Result<StepOutcome, Error>;
 
     /// Whether the initial weights are trained already: then they may remain the best ones.
     fn is_taught(&self) -> bool;
 
     /// Examines the networks on held-out data.
     fn examine(&mut self) -> Result<Grade, Error>;
+}
+
+/// A step of an epoch.
+#[derive(Clone, Copy)]
+pub(crate) struct Step<'a> {
+    pub(crate) epoch: u64,
+    /// Its number in the epoch.
+    pub(crate) at: u64,
+    pub(crate) groups: &'a Groups,
 }
 
 /// The result of an examination.
@@ -63,31 +70,21 @@ pub(crate) struct StepOutcome {
     pub(crate) loss: Tensor<1>,
     /// The statistics of batch normalisations, for each network.
     pub(crate) statistics: Vec<Vec<Statistic>>,
-    /// Number of groups.
-    pub(crate) groups: u64,
 }
 
 /// Observes a run.
 pub trait Observer {
     /// A run starts or continues at `step` of `steps`, or of fewer: this is called again once it is known how many.
-    fn began(&self, step: u64, steps: u64) {
-        let _ = (step, steps);
-    }
+    fn began(&self, _step: u64, _steps: u64) {}
 
     /// A step over `groups` groups ended.
-    fn stepped(&self, groups: u64) {
-        let _ = groups;
-    }
+    fn stepped(&self, _groups: u64) {}
 
     /// An epoch ended.
-    fn finished(&self, epoch: &Epoch) {
-        let _ = epoch;
-    }
+    fn finished(&self, _epoch: &Epoch) {}
 
     /// The run ended after so many epochs. If it has not converged, more of them would improve the networks.
-    fn ended(&self, epochs: u64, has_converged: bool) {
-        let _ = (epochs, has_converged);
-    }
+    fn ended(&self, _epochs: u64, _has_converged: bool) {}
 }
 
 /// Ignores the run's events.
@@ -130,12 +127,11 @@ pub(crate) fn run(
     fingerprint: &str,
     around: Surroundings<'_>,
 ) -> Result<Vec<Epoch>, Error> {
-    task.begin(0);
     memory::keep();
-    let steps = task.steps();
+    let steps = task.draw(0).len().div_ceil(settings.batch) as u64;
     let warm_up = (f64::from(settings.warm_up) * steps as f64) as u64;
     let rate = Rate { peak: settings.rate, warm_up, steps, shape: settings.shape };
-    let mut state = State::open(task, settings, fingerprint, around.files)?;
+    let mut state = State::open(task, settings, steps, fingerprint, around.files)?;
     let mut fall = Fall::of(settings, &state.history);
     let length = |fall: Option<Fall>| {
         let epochs = fall.map_or(MOST_EPOCHS, |fall| fall.to);
@@ -147,7 +143,7 @@ pub(crate) fn run(
         state.examine(task)?;
     }
     while fall.is_none_or(|fall| state.epoch < fall.to) {
-        task.begin(state.epoch);
+        let groups = task.draw(state.epoch);
         let started = Instant::now();
         while state.step < steps {
             if around.stop.is_requested() {
@@ -155,8 +151,10 @@ pub(crate) fn run(
                 return Err(Error::Stopped { epoch: state.epoch + 1 });
             }
             let now = rate.at(state.epoch * steps + state.step, fall);
-            let groups = one_step(task, &mut state, now)?;
-            around.observer.stepped(groups);
+            let from = state.step as usize * settings.batch;
+            let groups = groups.range(from, from.saturating_add(settings.batch));
+            one_step(task, &mut state, &groups, now)?;
+            around.observer.stepped(groups.len() as u64);
         }
         let rate = rate.at(state.epoch * steps, fall);
         let is_last = |state: &State| fall.is_some_and(|fall| state.epoch >= fall.to);
@@ -179,9 +177,9 @@ pub(crate) fn run(
     Ok(state.history)
 }
 
-fn one_step(task: &mut dyn Task, state: &mut State, rate: f32) -> Result<u64, Error> {
+fn one_step(task: &mut dyn Task, state: &mut State, groups: &Groups, rate: f32) -> Result<(), Error> {
     let leaves: Vec<Vec<Real>> = task.networks().iter().map(Network::leaves).collect();
-    let pass = task.step(state.step, &leaves)?;
+    let pass = task.step(Step { epoch: state.epoch, at: state.step, groups }, &leaves)?;
     let gradients = pass.loss.backward();
     state.add_loss(pass.loss.without_autodiff());
     let mut first = 0;
@@ -194,12 +192,17 @@ fn one_step(task: &mut dyn Task, state: &mut State, rate: f32) -> Result<u64, Er
         first += parameters;
     }
     state.step += 1;
-    state.groups += pass.groups;
+    state.groups += groups.len() as u64;
     if let Some(average) = &mut state.average {
-        let mut follow = average.follow();
-        task.networks().iter_mut().for_each(|network| network.show(&mut follow));
+        average.follow(weights(task));
     }
-    Ok(pass.groups)
+    Ok(())
+}
+
+/// All weights of a task's networks, in the order of a snapshot.
+fn weights(task: &mut dyn Task) -> impl Iterator<Item = Tensor<1>> {
+    let values: Vec<Real> = task.networks().iter().flat_map(Network::frozen).collect();
+    values.into_iter().map(Real::flat)
 }
 
 /// An error outside of a graph: in the loss or in the batch.

@@ -2,7 +2,7 @@
 
 use burn::optim::decay::WeightDecayConfig;
 use burn::optim::{Adam, AdamConfig, AdamState, AdaptiveMomentumState, Optimizer};
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use super::Settings;
@@ -54,51 +54,63 @@ impl Optimiser {
 
     /// The moments of all parameters, two arrays each; empty before a parameter's first step.
     pub(super) fn moments(&self) -> Vec<Vec<f32>> {
-        let host = |moment: &Tensor<1>| moment.to_data_as::<f32>().try_into_vec::<f32>().expect("floats");
         let both = |state: &Option<AdamState<1>>| match state {
-            Some(AdamState { momentum }) => [host(&momentum.moment_1), host(&momentum.moment_2)],
+            Some(AdamState { momentum }) => [downloaded(&momentum.moment_1), downloaded(&momentum.moment_2)],
             None => [Vec::new(), Vec::new()],
         };
         self.states.iter().flat_map(both).collect()
     }
 
     /// Continues after `steps` steps with these moments.
-    pub(super) fn resume(&mut self, steps: usize, moments: &[Vec<f32>], device: &burn::tensor::Device) {
-        let tensor = |moment: &Vec<f32>| {
-            Tensor::<1>::from_data(TensorData::new(moment.clone(), [moment.len()]), device)
-        };
+    pub(super) fn resume(&mut self, steps: usize, moments: &[Vec<f32>], device: &Device) {
         for (state, moments) in self.states.iter_mut().zip(moments.chunks_exact(2)) {
-            let momentum = AdaptiveMomentumState::new(steps, tensor(&moments[0]), tensor(&moments[1]));
+            let [first, second] = [&moments[0], &moments[1]].map(|moment| uploaded(moment, device));
+            let momentum = AdaptiveMomentumState::new(steps, first, second);
             *state = (!moments[0].is_empty()).then(|| AdamState::new(momentum));
         }
     }
+}
+
+fn downloaded(tensor: &Tensor<1>) -> Vec<f32> {
+    tensor.to_data_as::<f32>().try_into_vec::<f32>().expect("floats")
+}
+
+fn uploaded(values: &[f32], device: &Device) -> Tensor<1> {
+    Tensor::from_data(TensorData::new(values.to_vec(), [values.len()]), device)
 }
 
 /// A running average of all weights over the steps; it often predicts better than the weights.
 pub(super) struct Average {
     /// Share of the old average that a step keeps.
     decay: f32,
-    pub(super) steps: u64,
-    pub(super) values: Vec<Vec<f32>>,
+    steps: u64,
+    values: Vec<Tensor<1>>,
 }
 
 impl Average {
-    /// Starts from the current weights.
-    pub(super) fn new(decay: f32, values: Vec<Vec<f32>>) -> Self {
+    /// Starts from these weights.
+    pub(super) fn new(decay: f32, values: Vec<Tensor<1>>) -> Self {
         Self { decay, steps: 0, values }
     }
 
-    /// Moves towards the current weights: the returned function must receive all of them, in order. Early steps count
-    /// more, so that the initial weights soon fade.
-    pub(super) fn follow(&mut self) -> impl FnMut(&[f32]) + use<'_> {
+    /// Moves towards the current weights. Early steps count more, so that the initial weights soon fade.
+    pub(super) fn follow(&mut self, now: impl Iterator<Item = Tensor<1>>) {
         self.steps += 1;
         let steps = self.steps as f32;
         let share = 1.0 - self.decay.min((1.0 + steps) / (10.0 + steps));
-        let mut averages = self.values.iter_mut();
-        move |now| {
-            let average = averages.next().into_iter().flatten();
-            average.zip(now).for_each(|(average, now)| *average += share * (now - *average));
+        for (average, now) in self.values.iter_mut().zip(now) {
+            *average = average.clone().mul_scalar(1.0 - share).add(now.mul_scalar(share));
         }
+    }
+
+    pub(super) fn snapshot(&self) -> Vec<Vec<f32>> {
+        self.values.iter().map(downloaded).collect()
+    }
+
+    /// Continues after `steps` steps with these averages.
+    pub(super) fn resume(&mut self, steps: u64, values: &[Vec<f32>], device: &Device) {
+        self.steps = steps;
+        self.values = values.iter().map(|values| uploaded(values, device)).collect();
     }
 }
 
@@ -109,8 +121,7 @@ mod tests {
     /// Three steps with gradients 1, -2, 0.5 from 1.0 at rate 0.1, as PyTorch computes them.
     #[test]
     fn steps_match_the_reference() {
-        let device = burn::tensor::Device::flex();
-        let number = |value: f32| Tensor::<1>::from_data(TensorData::new(vec![value], [1]), &device);
+        let number = |value: f32| uploaded(&[value], &Device::flex());
         let run = |decay, weight_decay| {
             let settings = Settings { decay, weight_decay, ..Settings::default() };
             let mut optimiser = Optimiser::new(&settings, 1);
@@ -126,8 +137,9 @@ mod tests {
 
     #[test]
     fn average_approaches_constant_weights() {
-        let mut average = Average::new(0.9, vec![vec![0.0]]);
-        (0..200).for_each(|_| average.follow()(&[1.0]));
-        assert!((average.values[0][0] - 1.0).abs() < 1e-6);
+        let number = |value: f32| uploaded(&[value], &Device::flex());
+        let mut average = Average::new(0.9, vec![number(0.0)]);
+        (0..200).for_each(|_| average.follow(std::iter::once(number(1.0))));
+        assert!((average.snapshot()[0][0] - 1.0).abs() < 1e-6);
     }
 }

@@ -7,12 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use super::checkpoint::Checkpoint;
 use super::optimiser::{Average, Optimiser};
-use super::{Epoch, Files, Grade, Keep, Settings, Task};
+use super::{Epoch, Files, Grade, Keep, Settings, Task, weights};
 use crate::Error;
 use crate::network::Network;
 
 /// The state of a run.
 pub(super) struct State {
+    /// Steps of an epoch.
+    steps: u64,
     /// Finished epochs.
     pub(super) epoch: u64,
     /// Finished steps of this epoch.
@@ -51,12 +53,15 @@ impl State {
     pub(super) fn open(
         task: &mut dyn Task,
         settings: &Settings,
+        steps: u64,
         fingerprint: &str,
         files: &Files,
     ) -> Result<Self, Error> {
-        let average = (settings.average > 0.0).then(|| Average::new(settings.average, snapshot(task)));
+        let average =
+            (settings.average > 0.0).then(|| Average::new(settings.average, weights(task).collect()));
         let parameters = task.networks().iter().map(|network| network.parameters().count()).sum();
         let mut state = Self {
+            steps,
             epoch: 0,
             step: 0,
             groups: 0,
@@ -116,7 +121,7 @@ impl State {
     pub(super) fn examine(&mut self, task: &mut dyn Task) -> Result<Grade, Error> {
         let now = self.average.is_some().then(|| snapshot(task));
         if let Some(average) = &self.average {
-            restore(task, &average.values)?;
+            restore(task, &average.snapshot())?;
         }
         let grade = task.examine()?;
         if self.best.as_ref().is_none_or(|best| grade.score > best.score) {
@@ -130,7 +135,7 @@ impl State {
     pub(super) fn keep(&self, task: &mut dyn Task, settings: &Settings) -> Result<(), Error> {
         match (&self.best, &self.average) {
             (Some(best), _) if settings.keep == Keep::Best => restore(task, &best.weights),
-            (_, Some(average)) => restore(task, &average.values),
+            (_, Some(average)) => restore(task, &average.snapshot()),
             _ => Ok(()),
         }
     }
@@ -142,7 +147,7 @@ impl State {
             epoch: self.epoch,
             step: self.step,
             groups: self.groups,
-            steps: self.epoch * task.steps() + self.step,
+            steps: self.epoch * self.steps + self.step,
             best: self.best.as_ref().map(|best| best.score),
             loss: self.loss_so_far(),
             history: self.history.clone(),
@@ -150,7 +155,7 @@ impl State {
         let header = serde_json::to_string(&header).expect("plain numbers");
         let mut arrays = snapshot(task);
         arrays.extend(self.optimiser.moments());
-        arrays.extend(self.average.iter().flat_map(|average| average.values.clone()));
+        arrays.extend(self.average.iter().flat_map(Average::snapshot));
         arrays.extend(self.best.iter().flat_map(|best| best.weights.clone()));
         Checkpoint { header, arrays }.write(path, fingerprint)
     }
@@ -163,19 +168,19 @@ impl State {
         saved: Checkpoint,
     ) -> Option<Result<(), Error>> {
         let header: Header = serde_json::from_str(&saved.header).ok()?;
-        let weights = snapshot(task);
+        let sizes: Vec<usize> = snapshot(task).iter().map(Vec::len).collect();
         let mut arrays = saved.arrays.into_iter();
-        let now: Vec<Vec<f32>> = arrays.by_ref().take(weights.len()).collect();
+        let now: Vec<Vec<f32>> = arrays.by_ref().take(sizes.len()).collect();
         let moments: Vec<Vec<f32>> = arrays.by_ref().take(2 * parameters).collect();
         let device = task.networks().first()?.device().clone();
         self.optimiser.resume(usize::try_from(header.steps).ok()?, &moments, &device);
-        let sizes = |arrays: &[Vec<f32>]| arrays.iter().map(Vec::len).collect::<Vec<_>>();
+        let fit = |arrays: &[Vec<f32>]| arrays.iter().map(Vec::len).eq(sizes.iter().copied());
         let mut like_weights = || {
-            let taken: Vec<Vec<f32>> = arrays.by_ref().take(weights.len()).collect();
-            (sizes(&taken) == sizes(&weights)).then_some(taken)
+            let taken: Vec<Vec<f32>> = arrays.by_ref().take(sizes.len()).collect();
+            fit(&taken).then_some(taken)
         };
         if let Some(average) = &mut self.average {
-            (average.values, average.steps) = (like_weights()?, header.steps);
+            average.resume(header.steps, &like_weights()?, &device);
         }
         if let Some(score) = header.best {
             self.best = Some(Best { score, weights: like_weights()? });
@@ -183,7 +188,7 @@ impl State {
         (self.epoch, self.step, self.groups) = (header.epoch, header.step, header.groups);
         self.earlier_loss = header.loss;
         self.history = header.history;
-        (sizes(&now) == sizes(&weights)).then(|| restore(task, &now))
+        fit(&now).then(|| restore(task, &now))
     }
 }
 

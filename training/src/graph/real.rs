@@ -99,17 +99,6 @@ impl Real {
         Real::R1(Tensor::zeros([0], device))
     }
 
-    /// Passes the elements to `change` for writing, in row-major order. On the processor nothing is copied if the
-    /// tensor has no other owner.
-    pub(crate) fn with_elements(self, change: impl FnOnce(&mut [f32])) -> Self {
-        map!(self, tensor => {
-            let device = tensor.device();
-            let mut data = tensor.into_data();
-            change(data.as_mut_slice::<f32>().expect("reals are 32-bit floats"));
-            Tensor::from_data(data, &device)
-        })
-    }
-
     /// The elements as a vector.
     pub(crate) fn flat(self) -> Tensor<1> {
         let count = self.count();
@@ -300,31 +289,19 @@ impl Real {
 }
 
 fn to_rank<const D: usize>(tensor: Tensor<D>, shape: &[usize]) -> Result<Real, Problem> {
-    if shape.contains(&0) {
-        // Burn reads a 0 as the tensor's own size. Without elements, no gradient is lost.
-        return empty(shape, &tensor.device());
-    }
     Ok(match *shape {
         [] => Real::R0(tensor.reshape([1])),
-        [a] => Real::R1(tensor.reshape([a])),
-        [a, b] => Real::R2(tensor.reshape([a, b])),
-        [a, b, c] => Real::R3(tensor.reshape([a, b, c])),
-        [a, b, c, d] => Real::R4(tensor.reshape([a, b, c, d])),
-        [a, b, c, d, e] => Real::R5(tensor.reshape([a, b, c, d, e])),
-        [a, b, c, d, e, f] => Real::R6(tensor.reshape([a, b, c, d, e, f])),
+        [a] => Real::R1(shaped(tensor, [a])),
+        [a, b] => Real::R2(shaped(tensor, [a, b])),
+        [a, b, c] => Real::R3(shaped(tensor, [a, b, c])),
+        [a, b, c, d] => Real::R4(shaped(tensor, [a, b, c, d])),
+        [a, b, c, d, e] => Real::R5(shaped(tensor, [a, b, c, d, e])),
+        [a, b, c, d, e, f] => Real::R6(shaped(tensor, [a, b, c, d, e, f])),
         _ => return Err(Problem::TooManyDimensions { shape: shape.into(), limit: MAX_RANK }),
     })
 }
 
-/// A tensor without elements.
-fn empty(shape: &[usize], device: &burn::tensor::Device) -> Result<Real, Problem> {
-    Ok(match *shape {
-        [a] => Real::R1(Tensor::zeros([a], device)),
-        [a, b] => Real::R2(Tensor::zeros([a, b], device)),
-        [a, b, c] => Real::R3(Tensor::zeros([a, b, c], device)),
-        [a, b, c, d] => Real::R4(Tensor::zeros([a, b, c, d], device)),
-        [a, b, c, d, e] => Real::R5(Tensor::zeros([a, b, c, d, e], device)),
-        [a, b, c, d, e, f] => Real::R6(Tensor::zeros([a, b, c, d, e, f], device)),
-        _ => return Err(Problem::TooManyDimensions { shape: shape.into(), limit: MAX_RANK }),
-    })
+/// Burn reads a size of 0 as the tensor's own. A tensor without elements is made anew: no gradient is lost.
+fn shaped<const D: usize, const E: usize>(tensor: Tensor<D>, shape: [usize; E]) -> Tensor<E> {
+    if shape.contains(&0) { Tensor::zeros(shape, &tensor.device()) } else { tensor.reshape(shape) }
 }

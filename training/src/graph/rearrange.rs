@@ -111,22 +111,3 @@ fn joined<T: Clone>(parts: Vec<Array<T>>, axis: usize) -> Result<Array<T>, Probl
     }
     Array::new(shape.clone(), data).ok_or(Problem::Reshape { from: shape.clone(), to: shape })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn host_tensors_join_along_an_inner_axis() {
-        let left = Array::new(vec![2, 1], vec![1, 4]).unwrap();
-        let right = Array::new(vec![2, 2], vec![2, 3, 5, 6]).unwrap();
-        let both = joined(vec![left, right], 1).unwrap();
-        assert_eq!((both.shape(), both.data()), (&[2, 3][..], &[1, 2, 3, 4, 5, 6][..]));
-    }
-
-    #[test]
-    fn host_tensors_transpose() {
-        let array = Array::new(vec![2, 3], vec![1, 2, 3, 4, 5, 6]).unwrap();
-        assert_eq!(permuted(&array, &[1, 0]).data(), [1, 4, 2, 5, 3, 6]);
-    }
-}

@@ -41,8 +41,7 @@ impl Exam {
     /// Groups over all of `set`, each row at most once. Classes are judged by the labels, or by the teacher.
     pub(crate) fn new(set: Set, code: Box<dyn Code>, classes: bool, seed: u64) -> Result<Self, Error> {
         let k = code.spec().k;
-        let few = |_| Error::TooFew { rows: set.len(), wanted: k };
-        let groups = Groups::draw(set.len(), k, seed).map_err(few)?;
+        let groups = Groups::draw(set.len(), k, seed)?;
         let coded = encode(&*code, &groups, &set.inputs)?;
         let said = || set.outputs.data().chunks_exact(set.values()).map(largest).collect();
         let truth = classes.then(|| set.labels.clone().unwrap_or_else(said));
@@ -67,7 +66,7 @@ impl Exam {
     ) -> Result<(), Error> {
         let patterns = single_losses(self.code.recovery());
         let see = |one: Reconstruction<'_>| see(one.group, one.row, one.answer);
-        Ok(reconstruct::each(&*self.code, &self.groups, (&self.set.outputs, answers), &patterns, see)?)
+        reconstruct::each(&*self.code, &self.groups, (&self.set.outputs, answers), &patterns, see)
     }
 
     /// Scores the networks.

@@ -24,7 +24,7 @@ pub(crate) use targets::{BatchTruth, Scores, Softening, Targets, soften};
 pub use teacher::{Materials, Teacher};
 pub(crate) use teacher::{copy, ends_in_softmax, fingerprint, hold, last, meaning, predictions, taught};
 
-use crate::fit::{self, Epoch, Grade, Settings, StepOutcome, Surroundings, Task};
+use crate::fit::{self, Epoch, Grade, Settings, Step, StepOutcome, Surroundings, Task};
 use crate::graph::{Mode, Real};
 use crate::groups::{Groups, Sampling, encode};
 use crate::network::Network;
@@ -114,10 +114,7 @@ impl Lesson<'_> {
             targets,
             softening,
             augment: self.augment,
-            groups: sampling.draw(samples, 0),
             sampling,
-            batch: run.batch,
-            epoch: 0,
             taught: self.taught,
             networks,
         };
@@ -142,10 +139,6 @@ struct Coursework<'a> {
     softening: Option<Softening>,
     augment: Option<Augment<'a>>,
     sampling: Sampling,
-    /// Groups in a step.
-    batch: usize,
-    groups: Groups,
-    epoch: u64,
     taught: bool,
 }
 
@@ -154,29 +147,23 @@ impl Task for Coursework<'_> {
         &mut self.networks
     }
 
-    fn begin(&mut self, epoch: u64) {
-        self.groups = self.sampling.draw(self.set.len(), epoch);
-        self.epoch = epoch;
+    fn draw(&self, epoch: u64) -> Groups {
+        self.sampling.draw(self.set.len(), epoch)
     }
 
-    fn steps(&self) -> u64 {
-        self.groups.len().div_ceil(self.batch) as u64
-    }
-
-    fn step(&mut self, at: u64, leaves: &[Vec<Real>]) -> Result<StepOutcome, Error> {
-        let from = at as usize * self.batch;
-        let groups = self.groups.range(from, from.saturating_add(self.batch));
+    fn step(&mut self, step: Step<'_>, leaves: &[Vec<Real>]) -> Result<StepOutcome, Error> {
+        let Step { epoch, at, groups } = step;
         let changed = match &self.augment {
             Some(augment) => {
-                let name = format!("copies of epoch {} step {at}", self.epoch);
+                let name = format!("copies of epoch {epoch} step {at}");
                 let mut random = Random::named(self.sampling.seed, &name);
-                Some(augment.copies(&self.set, &self.rows, &groups, &mut random, self.softening)?)
+                Some(augment.copies(&self.set, &self.rows, groups, &mut random, self.softening)?)
             }
             None => None,
         };
         let (inputs, rows, groups) = match &changed {
             Some(changed) => (&changed.inputs, changed.targets.as_slice(), &changed.groups),
-            None => (&self.set.inputs, self.rows.as_slice(), &groups),
+            None => (&self.set.inputs, self.rows.as_slice(), groups),
         };
         let mut total: Option<Tensor<1>> = None;
         let mut statistics = Vec::new();
@@ -192,7 +179,7 @@ impl Task for Coursework<'_> {
             statistics.push(results.statistics);
         }
         let loss = total.ok_or(Error::OutputKind)?;
-        Ok(StepOutcome { loss, statistics, groups: groups.len() as u64 })
+        Ok(StepOutcome { loss, statistics })
     }
 
     fn is_taught(&self) -> bool {

@@ -1,15 +1,13 @@
-//! Matrices of runs: data set x model x recipe x k x seed, next to the paper's numbers.
+//! Matrices of runs: data set x model x recipe x k x seed. `training/tables.py` makes tables of the results.
 //!
 //! A matrix runs the missing cells: one with a result from the same settings is skipped, and an interrupted cell continues
 //! from its checkpoint. So later runs and faster machines complete it, and separate processes can run shares of it.
 
 mod plan;
-mod render;
 mod results;
 mod run;
 
 pub use plan::{Cell, Data, Given, Matrix, Measure, Product};
-pub use render::render;
 pub use results::{Outcome, Results};
 pub use run::{Clock, MatrixObserver, OpenTeacher, Place, Runner, Runs};
 

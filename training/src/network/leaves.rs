@@ -60,14 +60,6 @@ impl Network {
         Ok(())
     }
 
-    /// Passes all weights to `see`, in the order of a [`snapshot`](Self::snapshot); on the processor without a copy.
-    pub(crate) fn show(&mut self, mut see: impl FnMut(&[f32])) {
-        for weight in self.weights.values_mut() {
-            let value = std::mem::replace(&mut weight.value, Real::empty(&self.device));
-            weight.value = value.with_elements(|elements| see(elements));
-        }
-    }
-
     /// Copies of all weights, parameters and buffers.
     pub(crate) fn snapshot(&self) -> Vec<Vec<f32>> {
         self.weights.values().map(|weight| weight.value.download().into_data()).collect()

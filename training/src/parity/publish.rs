@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use parm_encoder::{CodeSpec, Head};
 use parm_parity_models::bundle::{
-    Accuracy, Calibration, Deployed, Input, Learned, Manifest, Meaning, ModelFile, Output, Parity,
-    Preprocessing, Range, StandIn, StandInAccuracy, Training, put_model,
+    Accuracy, Calibration, Deployed, Input, Learned, Manifest, Meaning, ModelFile, Output, Parity, Range,
+    StandIn, StandInAccuracy, Training, put_model,
 };
 use parm_parity_models::onnx::{Limits, Model, Value};
 
@@ -27,8 +27,6 @@ pub struct Publication<'a> {
     pub meaning: Meaning,
     /// The rows of the training, for the range of the inputs.
     pub samples: &'a Samples,
-    /// The preprocessing of raw values.
-    pub preprocessing: Option<Preprocessing>,
 }
 
 /// A code in a bundle.
@@ -191,7 +189,7 @@ fn describe(publication: &Publication<'_>, file: &ModelFile) -> Result<Deployed,
         sha256: file.sha256.clone(),
         inputs: inputs.collect::<Result<_, Error>>()?,
         outputs: outputs.collect::<Result<_, Error>>()?,
-        preprocessing: publication.preprocessing.clone(),
+        preprocessing: None,
     })
 }
 

@@ -111,5 +111,5 @@ pub fn examine(
         calibration: trained.calibration.unwrap_or_default(),
         order: Order::Drawn,
     };
-    Ok(Bench::with(&deployed, &set.inputs, set.outputs, truth, rules)?.judge(&contender)?)
+    Bench::with(&deployed, &set.inputs, set.outputs, truth, rules)?.judge(&contender)
 }

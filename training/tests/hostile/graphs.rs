@@ -74,14 +74,12 @@ fn node_is_rejected_when_its_output_would_be_huge() {
     let large = "elements";
     check(vec![
         one("ConstantOfShape", &["s"], shape(&[BIG, BIG]), large),
-        one("ConstantOfShape", &["s"], shape(&[1 << 34]), large),
         one("Expand", &["x", "s"], shape(&[BIG, 2, 4]), large),
         one("Expand", &["x", "s"], shape(&[i64::MAX, i64::MAX, 2, 4]), large),
         one("Reshape", &["x", "s"], shape(&[BIG, BIG]), "cannot become"),
         one("Reshape", &["x", "s"], shape(&[BIG, BIG, -1]), "does not fit"),
         one("Reshape", &["x", "s"], shape(&[i64::MIN, -1]), "does not fit"),
         one("Tile", &["x", "s"], shape(&[1, i64::MAX]), large),
-        one("Tile", &["x", "s"], shape(&[1 << 33, 1 << 33]), large),
         one("Tile", &["s", "t"], vec![ints("s", &[1]), ints("t", &[BIG])], large),
         one("Range", &["a", "b", "c"], vec![ints("a", &[0]), ints("b", &[i64::MAX]), ints("c", &[1])], large),
         one(
@@ -90,32 +88,14 @@ fn node_is_rejected_when_its_output_would_be_huge() {
             vec![ints("a", &[i64::MIN]), ints("b", &[i64::MAX]), ints("c", &[-1])],
             large,
         ),
-        one(
-            "Range",
-            &["a", "b", "c"],
-            vec![floats("a", &[1]), big_float("b", 1e30), big_float("c", 1e-9)],
-            large,
-        ),
-        one(
-            "Range",
-            &["a", "b", "c"],
-            vec![floats("a", &[1]), floats("b", &[1]), big_float("c", 0.0)],
-            "elements",
-        ),
-        one("OneHot", &["i", "d", "v"], vec![ints("i", &[1]), ints("d", &[BIG]), floats("v", &[2])], large),
         one("Pad", &["x", "s"], shape(&[0, BIG, 0, BIG]), large),
-        one("Pad", &["x", "s"], shape(&[0, BIG, 0, BIG]), large).with("mode", "edge"),
         one("Pad", &["x", "s"], shape(&[0, i64::MAX, 0, i64::MAX]), large).with("mode", "wrap"),
         one("Resize", &["x", "", "", "s"], shape(&[2, BIG]), large),
         one("Resize", &["x", "", "s"], vec![big_float("s2", 1.0), both("s", 1.0, 1e30)], large),
         one("MatMul", &["a", "b"], vec![floats("a", &[1 << 17, 1]), floats("b", &[1, 1 << 17])], large),
-        one("Gemm", &["a", "b"], vec![floats("a", &[1 << 17, 1]), floats("b", &[1, 1 << 17])], large),
         one("Add", &["a", "b"], vec![floats("a", &[1 << 17, 1]), floats("b", &[1, 1 << 17])], large),
         one("Equal", &["a", "b"], vec![floats("a", &[1 << 17, 1]), floats("b", &[1, 1 << 17])], large),
         one("Add", &["a", "b"], vec![column("a", 1 << 17), ints("b", &vec![1; 1 << 17])], large),
-        one("Conv", &["x", "w"], vec![floats("w", &[1, 1, 1, 1])], large)
-            .over(&[1, 1, 4, 4])
-            .with("pads", vec![1i64 << 20; 4]),
         one("Conv", &["x", "w"], vec![floats("w", &[1, 1, 1, 1])], large)
             .over(&[1, 1, 4, 4])
             .with("pads", vec![i64::MAX; 4]),
@@ -167,14 +147,6 @@ fn node_is_rejected_when_its_settings_cannot_be() {
         one("MaxPool", &["x"], vec![], "dimensions").with("kernel_shape", vec![2i64, 2]),
         one("Range", &[], vec![], "is missing"),
         one("Range", &["e", "e", "e"], vec![empty()], "is missing"),
-        one("Range", &["a", "e", "e"], vec![floats("a", &[0]), empty()], "is missing"),
-        one("OneHot", &["i", "e", "v"], vec![ints("i", &[1]), empty(), floats("v", &[2])], "is missing"),
-        one(
-            "OneHot",
-            &["i", "d", "v"],
-            vec![ints("i", &[1]), ints("d", &[3]), floats("v", &[0])],
-            "is missing",
-        ),
         one("Split", &["x", "s"], vec![ints("s", &[i64::MAX, i64::MAX, 6])], "does not fit")
             .with("axis", 1i64),
         one("Pad", &["x", "s"], vec![ints("s", &[0, i64::MIN, 0, 0])], "pads"),

@@ -1,14 +1,13 @@
 //! Training of learned codes.
 
-use parm_parity_models::onnx::{Limits, Model};
 use parm_training::code::{CodeLoss, CodeRecipe, Encoder, train};
 use parm_training::{Array, Device, Error, Host, Network};
 
-use crate::task::{CLASSES, SIDE, alone, deployed, run, samples};
+use crate::task::{CLASSES, SIDE, alone, deployed, model, run, samples};
 
 #[test]
 fn encoder_and_decoder_learn_through_the_deployed_model() {
-    let deployed = Model::from_bytes(deployed(), &Limits::default()).expect("a sound file");
+    let deployed = model(&deployed());
     let (rows, fresh) = (samples(600, 2), samples(300, 3));
     let cases = [
         (Encoder::Mlp, CodeLoss::Kl, (2, 1), 15),
@@ -24,20 +23,19 @@ fn encoder_and_decoder_learn_through_the_deployed_model() {
         // Guessing is right in one of three cases.
         assert!(marks.degraded > 0.5, "{recipe:?}: {marks:?}");
 
-        let net =
-            |bytes| Network::new(Model::from_bytes(bytes, &Limits::default()).unwrap(), Device::Cpu).unwrap();
+        let net = |bytes| Network::new(model(bytes), Device::Cpu).unwrap();
         let queries = Host::Floats(Array::full(vec![4, k, SIDE, SIDE], 0.5));
-        let coded = net(trained.encoder).predict(&[queries]).expect("coded queries");
+        let coded = net(&trained.encoder).predict(&[queries]).expect("coded queries");
         assert_eq!(coded[0].shape(), [4, r, SIDE, SIDE]);
         let outputs = Host::Floats(Array::full(vec![4, k + r, CLASSES], 0.5));
-        let decoded = net(trained.decoder).predict(&[outputs]).expect("predictions");
+        let decoded = net(&trained.decoder).predict(&[outputs]).expect("predictions");
         assert_eq!(decoded[0].shape(), [4, k, CLASSES]);
     }
 }
 
 #[test]
 fn training_requires_labels_for_the_loss_xent() {
-    let deployed = Model::from_bytes(deployed(), &Limits::default()).expect("a sound file");
+    let deployed = model(&deployed());
     let mut rows = samples(600, 2);
     rows.labels = None;
     let recipe = CodeRecipe { loss: CodeLoss::Xent, ..CodeRecipe::default() };

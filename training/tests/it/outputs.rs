@@ -1,7 +1,7 @@
 //! Networks with several outputs: a class, its probability, and sizes in the thousands.
 
 use parm_parity_models::bundle::{Meaning, Start};
-use parm_parity_models::onnx::{Builder, DataType, Dense, Dim, Limits, Model, Tensor, Value};
+use parm_parity_models::onnx::{Builder, DataType, Dense, Dim, Model, Tensor, Value};
 use parm_random::Random;
 use parm_training::base::{Base, tune};
 use parm_training::code::{self, CodeRecipe};
@@ -9,9 +9,9 @@ use parm_training::data::Samples;
 use parm_training::evaluate::Metric;
 use parm_training::parity::Materials;
 use parm_training::stand_in::{StandInRecipe, TrainedStandIn, examine, train};
-use parm_training::{Array, Device, Error, Host, Loss, Network};
+use parm_training::{Array, Device, Error, Host, Loss};
 
-use crate::task::{alone, run};
+use crate::task::{self, alone, model, run, untaught};
 
 const FEATURES: usize = 6;
 const CLASSES: usize = 4;
@@ -59,19 +59,13 @@ fn recipe() -> StandInRecipe {
 }
 
 fn taught(deployed: &Model, recipe: &StandInRecipe) -> Result<TrainedStandIn, Error> {
-    let samples = &rows(600, 3);
-    let materials = Materials { samples, graph: deployed, teacher: None, outputs: None };
-    alone(|around| train(materials, recipe, Device::Cpu, around))
-}
-
-fn model(bytes: &bytes::Bytes) -> Model {
-    Model::from_bytes(bytes.clone(), &Limits::default()).unwrap()
+    let samples = rows(600, 3);
+    alone(|around| train(untaught(&samples, deployed), recipe, Device::Cpu, around))
 }
 
 /// The float outputs.
 fn said(model: &Model, rows: &Samples) -> Vec<Array<f32>> {
-    let network = Network::new(self::model(model.bytes()), Device::Cpu).unwrap();
-    let outputs = network.predict(&[Host::Floats(rows.inputs.clone())]).unwrap();
+    let outputs = task::network(model, rows).predict(&[Host::Floats(rows.inputs.clone())]).unwrap();
     let floats = outputs.into_iter().filter_map(|output| match output {
         Host::Floats(floats) => Some(floats),
         _ => None,
@@ -107,8 +101,7 @@ fn all_outputs_are_taught_whatever_their_scale() {
         "{before:?} {after:?}"
     );
     let (fresh, trained) = (rows(200, 4), (&trained.model, trained.meaning));
-    let materials = Materials { samples: &fresh, graph: &deployed, teacher: None, outputs: None };
-    let standing = examine(materials, trained, None, Device::Cpu).unwrap();
+    let standing = examine(untaught(&fresh, &deployed), trained, None, Device::Cpu).unwrap();
     assert_eq!((standing.metric, standing.agreement), (Metric::AbsoluteError, None));
     assert!(standing.deployed == 0.0 && standing.stand_in > 0.0 && standing.stand_in < 100.0, "{standing:?}");
 }
@@ -138,9 +131,9 @@ fn augmented_copies_get_new_answers_of_equal_spread() {
     let samples = rows(400, 5);
     let inputs = samples.inputs.reshape(vec![400, 1, 1, FEATURES]).unwrap();
     let samples = Samples::new(inputs, None).unwrap();
-    let materials = Materials { samples: &samples, graph: &deployed, teacher: None, outputs: None };
     let augment = parm_training::Augmentation { shift: 0, flip: true };
     let recipe = StandInRecipe { augment, ..recipe() };
+    let materials = untaught(&samples, &deployed);
     let trained = alone(|around| train(materials, &recipe, Device::Cpu, around)).unwrap();
     assert!(trained.marks.degraded > 0.9, "{:?}", trained.marks);
 }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use parm_encoder::{Head, Kind};
 use parm_parity_models::bundle::{Meaning, verify};
-use parm_parity_models::onnx::{Limits, Model};
+use parm_parity_models::onnx::Model;
 use parm_parity_models::repository::Repository;
 use parm_training::fit::{Files, Stop, Surroundings};
 use parm_training::parity::{
@@ -12,11 +12,7 @@ use parm_training::parity::{
 };
 use parm_training::{Array, Augmentation, Device, Error, Loss, Network, Teacher};
 
-use crate::task::{CLASSES, Impatient, SIDE, alone, deployed, run, samples};
-
-fn model(bytes: bytes::Bytes) -> Model {
-    Model::from_bytes(bytes, &Limits::default()).expect("a sound file")
-}
+use crate::task::{CLASSES, Impatient, SIDE, alone, deployed, model, run, samples, untaught};
 
 fn recipe(encoder: Kind, k: usize) -> ParityRecipe {
     ParityRecipe { encoder, k, held_out: 100, run: run(6), ..ParityRecipe::default() }
@@ -24,13 +20,13 @@ fn recipe(encoder: Kind, k: usize) -> ParityRecipe {
 
 fn trained(deployed: &Model, recipe: &ParityRecipe) -> Result<TrainedParities, Error> {
     let rows = samples(600, 2);
-    let materials = Materials { samples: &rows, graph: deployed, teacher: None, outputs: None };
+    let materials = untaught(&rows, deployed);
     alone(|around| train(materials, recipe, Device::Cpu, around))
 }
 
 #[test]
 fn every_code_learns_to_reconstruct_lost_predictions() {
-    let deployed = model(deployed());
+    let deployed = model(&deployed());
     let weighted = ParityRecipe { r: 2, ..recipe(Kind::Weighted, 3) };
     let tiles_sum = ParityRecipe { head: Some(Head::Sum), ..recipe(Kind::Tiles, 2) };
     let scratch = ParityRecipe { start: Start::Scratch, ..recipe(Kind::Sum, 2) };
@@ -41,7 +37,7 @@ fn every_code_learns_to_reconstruct_lost_predictions() {
     let fresh = samples(300, 3);
     for recipe in cases {
         let trained = trained(&deployed, &recipe).expect("it trains");
-        let materials = Materials { samples: &fresh, graph: &deployed, teacher: None, outputs: None };
+        let materials = untaught(&fresh, &deployed);
         let report = examine(materials, &trained, None, Device::Cpu).expect("it is examined");
         assert!(report.available > 0.95, "{recipe:?}: {report:?}");
         // Guessing is right in one of three cases.
@@ -54,9 +50,9 @@ fn every_code_learns_to_reconstruct_lost_predictions() {
 
 #[test]
 fn interrupted_run_ends_with_the_same_weights() {
-    let deployed = model(deployed());
+    let deployed = model(&deployed());
     let rows = samples(600, 2);
-    let materials = Materials { samples: &rows, graph: &deployed, teacher: None, outputs: None };
+    let materials = untaught(&rows, &deployed);
     let mut recipe = recipe(Kind::Slots, 2);
     (recipe.run.average, recipe.run.score_every) = (0.9, 2);
     recipe.augment.shift = 1;
@@ -89,7 +85,7 @@ fn interrupted_run_ends_with_the_same_weights() {
 #[test]
 fn bundle_with_several_codes_verifies() {
     let bytes = deployed();
-    let deployed = model(bytes.clone());
+    let deployed = model(&bytes);
     let root = tempfile::tempdir().expect("a folder");
     let rows = samples(600, 2);
     let publication = Publication {
@@ -98,11 +94,10 @@ fn bundle_with_several_codes_verifies() {
         deployed: &bytes,
         meaning: Meaning::Logits,
         samples: &rows,
-        preprocessing: None,
     };
     for recipe in [recipe(Kind::Slots, 2), recipe(Kind::Sum, 2), recipe(Kind::Slots, 2)] {
         let trained = trained(&deployed, &recipe).expect("it trains");
-        let materials = Materials { samples: &rows, graph: &deployed, teacher: None, outputs: None };
+        let materials = untaught(&rows, &deployed);
         let accuracy = examine(materials, &trained, None, Device::Cpu).expect("it is examined").accuracy();
         let entry = CodeRecord {
             code: &trained.code,
@@ -128,11 +123,11 @@ fn engine_and_interpreted_graph_teach_equally() {
         }
     }
     let bytes = deployed();
-    let deployed = model(bytes.clone());
+    let deployed = model(&bytes);
     let recipe = recipe(Kind::Slots, 2);
     let own = trained(&deployed, &recipe).expect("it trains");
     let rows = samples(600, 2);
-    let engine = Engine(Network::new(model(bytes), Device::Cpu).expect("a network"));
+    let engine = Engine(Network::new(model(&bytes), Device::Cpu).expect("a network"));
     let outputs = engine.predict(&rows.inputs).expect("outputs");
     for (teacher, outputs) in [(Some(&engine as &dyn Teacher), None), (None, Some(&outputs))] {
         let materials = Materials { samples: &rows, graph: &deployed, teacher, outputs };
@@ -143,7 +138,7 @@ fn engine_and_interpreted_graph_teach_equally() {
 
 #[test]
 fn mismatched_data_is_rejected_before_a_run() {
-    let deployed = model(deployed());
+    let deployed = model(&deployed());
     let rows = samples(600, 2);
     let refused = |rows: &parm_training::data::Samples,
                    recipe: &ParityRecipe,
@@ -183,37 +178,21 @@ fn mismatched_data_is_rejected_before_a_run() {
 
 #[test]
 fn nan_loss_ends_the_run() {
-    let deployed = model(deployed());
+    let deployed = model(&deployed());
     let mut recipe = recipe(Kind::Sum, 2);
     recipe.run.rate = 1e30;
     assert!(matches!(trained(&deployed, &recipe), Err(Error::Diverged { epoch: 1, .. })));
 }
 
 #[test]
-fn unwritable_checkpoint_is_an_error_without_leftovers() {
-    let deployed = model(deployed());
-    let rows = samples(600, 2);
-    let folder = tempfile::tempdir().expect("a folder");
-    std::fs::write(folder.path().join("file"), b"in the way").expect("a file");
-    let checkpoint = Some(folder.path().join("file").join("run.checkpoint"));
-    let files = Files { checkpoint, ..Files::default() };
-    let materials = Materials { samples: &rows, graph: &deployed, teacher: None, outputs: None };
-    let around =
-        Surroundings { observer: &parm_training::fit::Unobserved, stop: &Stop::default(), files: &files };
-    let failed = train(materials, &recipe(Kind::Slots, 2), Device::Cpu, around).map(|_| ());
-    assert!(matches!(failed, Err(Error::Write { .. })), "{failed:?}");
-    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 1);
-}
-
-#[test]
 #[cfg(target_os = "linux")]
 fn checkpoint_is_kept_when_the_next_cannot_be_written() {
-    let deployed = model(deployed());
+    let deployed = model(&deployed());
     let rows = samples(600, 2);
     let folder = tempfile::tempdir().expect("a folder");
     let [short, long] =
         ["run", &"c".repeat(240)].map(|name| folder.path().join(format!("{name}.checkpoint")));
-    let materials = Materials { samples: &rows, graph: &deployed, teacher: None, outputs: None };
+    let materials = untaught(&rows, &deployed);
     let run = |steps: u32, checkpoint: &std::path::Path| {
         let files = Files { checkpoint: Some(checkpoint.to_owned()), ..Files::default() };
         let stop = Stop::default();

@@ -1,16 +1,16 @@
 //! Networks with several inputs: words of a sentence with a mask.
 
 use parm_parity_models::bundle::Meaning;
-use parm_parity_models::onnx::{Builder, DataType, Dense, Limits, Model, Tensor, Value};
+use parm_parity_models::onnx::{Builder, DataType, Dense, Model, Tensor, Value};
 use parm_random::Random;
 use parm_training::base::{Base, TrainedBase, tune};
 use parm_training::data::{Parts, Samples};
 use parm_training::fit::Settings;
 use parm_training::parity::{Materials, ParityRecipe};
 use parm_training::stand_in::{StandInRecipe, examine, train};
-use parm_training::{Array, Device, Error, Network, Teacher, parity};
+use parm_training::{Array, Device, Error, Teacher, parity};
 
-use crate::task::{alone, run};
+use crate::task::{self, alone, model, run, untaught};
 
 const WORDS: usize = 20;
 const LENGTH: usize = 6;
@@ -57,11 +57,16 @@ fn sentences(rows: usize, seed: u64) -> Samples {
     Samples { parts, ..Samples::new(inputs, Some(labels)).unwrap() }
 }
 
+/// A network's answers to rows.
+fn said(graph: &Model, rows: &Samples) -> Array<f32> {
+    Teacher::predict(&task::network(graph, rows), &rows.inputs).unwrap()
+}
+
 fn tuned(graph: &Model) -> Model {
     let base = Base { held_out: 50, run: run(12), ..Base::default() };
     let trained = alone(|around| tune(&sentences(300, 1), &base, graph, Device::Cpu, around)).unwrap();
     assert!(trained.score > 0.95, "{}", trained.score);
-    Model::from_bytes(trained.model, &Limits::default()).unwrap()
+    model(&trained.model)
 }
 
 #[test]
@@ -69,8 +74,7 @@ fn training_continues_from_weights_with_two_inputs() {
     for end in ["Identity", "Softmax"] {
         let graph = tuned(&network(1, end));
         let rows = sentences(100, 2);
-        let network = Network::new(graph, Device::Cpu).unwrap().taking(&rows).unwrap();
-        let said = Teacher::predict(&network, &rows.inputs).unwrap();
+        let said = said(&graph, &rows);
         let sums = said.data().chunks_exact(CLASSES).map(|row| row.iter().sum::<f32>());
         assert_eq!(
             sums.into_iter().all(|sum| (sum - 1.0).abs() < 1e-4),
@@ -84,14 +88,7 @@ fn training_continues_from_weights_with_two_inputs() {
 fn network_with_two_inputs_learns_from_another() {
     let (deployed, candidate) = (tuned(&network(1, "Softmax")), network(2, "Softmax"));
     let (rows, unseen) = (sentences(400, 3), sentences(100, 4));
-    let said = |rows: &Samples| {
-        let network = Network::new(
-            Model::from_bytes(deployed.bytes().clone(), &Limits::default()).unwrap(),
-            Device::Cpu,
-        );
-        Teacher::predict(&network.unwrap().taking(rows).unwrap(), &rows.inputs).unwrap()
-    };
-    let (outputs, truth) = (said(&rows), said(&unseen));
+    let (outputs, truth) = (said(&deployed, &rows), said(&deployed, &unseen));
     let recipe = StandInRecipe { width: 1.0, held_out: 50, run: run(12), ..StandInRecipe::default() };
     let materials = Materials { samples: &rows, graph: &candidate, teacher: None, outputs: Some(&outputs) };
     let trained = alone(|around| train(materials, &recipe, Device::Cpu, around)).unwrap();
@@ -119,7 +116,7 @@ fn rows_of_another_model_are_rejected_with_advice() {
     assert_eq!(refused(&more), Error::Label { row: 3, label: 3, classes: CLASSES });
     let huge = Samples { labels: Some(vec![1 << 60; 20]), ..whole.clone() };
     assert!(matches!(refused(&huge), Error::Label { .. }));
-    let materials = Materials { samples: &whole, graph: &graph, teacher: None, outputs: None };
+    let materials = untaught(&whole, &graph);
     let recipe = ParityRecipe { run: run(1), ..ParityRecipe::default() };
     let code = alone(|around| parity::train(materials, &recipe, Device::Cpu, around)).map(|_| ());
     assert_eq!(code.unwrap_err(), Error::OneInput { inputs: 2 });
@@ -143,7 +140,7 @@ fn initial_weights_stay_when_training_does_not_help() {
     assert_eq!(kept.score, 1.0);
     let table =
         |model: &Model| model.graph().unwrap().constant("table").unwrap().unwrap().to_f32().unwrap().to_vec();
-    assert_eq!(table(&Model::from_bytes(kept.model, &Limits::default()).unwrap()), table(&good));
+    assert_eq!(table(&model(&kept.model)), table(&good));
 }
 
 #[test]
@@ -155,9 +152,7 @@ fn network_with_any_last_operator_learns_numbers() {
     let rows = Samples { labels: None, values: Some(values), ..rows };
     for end in ["Softmax", "Sigmoid", "Identity"] {
         let trained = learned(&rows, &network(1, end), 30, 3e-3);
-        let model = Model::from_bytes(trained.model, &Limits::default()).unwrap();
-        let network = Network::new(model, Device::Cpu).unwrap().taking(&rows).unwrap();
-        let said = Teacher::predict(&network, &rows.inputs).unwrap();
+        let said = said(&model(&trained.model), &rows);
         let off = said.data().iter().zip(&hot).map(|(a, b)| (a - b).powi(2)).sum::<f32>() / hot.len() as f32;
         assert!(off < 0.06, "{end}: {off}");
     }
@@ -185,7 +180,7 @@ fn classes_per_part_of_a_row_are_rejected() {
 #[test]
 fn teacher_rejects_rows_of_another_length() {
     let rows = sentences(10, 1);
-    let teacher = Network::new(network(1, "Softmax"), Device::Cpu).unwrap().taking(&rows).unwrap();
+    let teacher = task::network(&network(1, "Softmax"), &rows);
     let shorter = Array::full(vec![10, LENGTH], 1.0);
     assert_eq!(Teacher::predict(&teacher, &shorter).unwrap_err(), Error::Parts { given: vec![LENGTH] });
 }

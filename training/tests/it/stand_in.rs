@@ -1,19 +1,15 @@
 //! Stand-ins, from rows to a bundle.
 
 use parm_parity_models::bundle::{Manifest, Meaning, Start, verify};
-use parm_parity_models::onnx::{Builder, Dense, Limits, Model, Value};
+use parm_parity_models::onnx::{Builder, Dense, Model, Value};
 use parm_parity_models::repository::Repository;
 use parm_training::data::Samples;
 use parm_training::evaluate::Metric;
-use parm_training::parity::{Materials, Publication, StandInRecord, publish_stand_in};
+use parm_training::parity::{Publication, StandInRecord, publish_stand_in};
 use parm_training::stand_in::{StandInRecipe, Standing, TrainedStandIn, examine, train};
 use parm_training::{Augmentation, Device, Error, Loss};
 
-use crate::task::{CLASSES, SIDE, alone, deployed, run, samples};
-
-fn model(bytes: bytes::Bytes) -> Model {
-    Model::from_bytes(bytes, &Limits::default()).expect("a sound file")
-}
+use crate::task::{CLASSES, SIDE, alone, deployed, model, run, samples, untaught};
 
 fn recipe() -> StandInRecipe {
     StandInRecipe { held_out: 100, run: run(6), ..StandInRecipe::default() }
@@ -24,15 +20,14 @@ fn trained(graph: &Model, recipe: &StandInRecipe) -> Result<TrainedStandIn, Erro
 }
 
 fn trained_on(rows: &Samples, graph: &Model, recipe: &StandInRecipe) -> Result<TrainedStandIn, Error> {
-    let materials = Materials { samples: rows, graph, teacher: None, outputs: None };
-    alone(|around| train(materials, recipe, Device::Cpu, around))
+    alone(|around| train(untaught(rows, graph), recipe, Device::Cpu, around))
 }
 
 /// Scores on rows that training did not see.
 fn standing(graph: &Model, trained: &TrainedStandIn) -> Standing {
     let fresh = samples(300, 3);
-    let materials = Materials { samples: &fresh, graph, teacher: None, outputs: None };
-    examine(materials, (&trained.model, trained.meaning), None, Device::Cpu).expect("it is examined")
+    examine(untaught(&fresh, graph), (&trained.model, trained.meaning), None, Device::Cpu)
+        .expect("it is examined")
 }
 
 fn weights(model: &Model) -> usize {
@@ -41,7 +36,7 @@ fn weights(model: &Model) -> usize {
 
 #[test]
 fn thinner_network_learns_the_deployed_models_answers() {
-    let deployed = model(deployed());
+    let deployed = model(&deployed());
     let quarter = StandInRecipe { width: 0.25, ..recipe() };
     let scratch = StandInRecipe { start: Start::Scratch, loss: Some(Loss::Huber), ..recipe() };
     let shifted = StandInRecipe { augment: Augmentation { shift: 1, flip: true }, ..recipe() };
@@ -51,7 +46,7 @@ fn thinner_network_learns_the_deployed_models_answers() {
         assert_eq!(standing.metric, Metric::TOP_1);
         // Guessing is right in one of three cases.
         assert!(standing.stand_in > 0.8 && standing.agreement > Some(0.8), "{recipe:?}: {standing:?}");
-        assert!(weights(&model(trained.model.clone())) < weights(&deployed), "{recipe:?}");
+        assert!(weights(&model(&trained.model)) < weights(&deployed), "{recipe:?}");
         assert!(trained.calibration.is_some());
     }
 }
@@ -59,7 +54,7 @@ fn thinner_network_learns_the_deployed_models_answers() {
 #[test]
 fn published_stand_in_replaces_the_older_and_verifies() {
     let bytes = deployed();
-    let deployed = model(bytes.clone());
+    let deployed = model(&bytes);
     let root = tempfile::tempdir().expect("a folder");
     let rows = samples(600, 2);
     let publication = Publication {
@@ -68,7 +63,6 @@ fn published_stand_in_replaces_the_older_and_verifies() {
         deployed: &bytes,
         meaning: Meaning::Logits,
         samples: &rows,
-        preprocessing: None,
     };
     for width in [0.25, 0.5] {
         let recipe = StandInRecipe { width, ..recipe() };
@@ -93,7 +87,7 @@ fn published_stand_in_replaces_the_older_and_verifies() {
 
 #[test]
 fn invalid_widths_and_graphs_are_rejected() {
-    let deployed = model(deployed());
+    let deployed = model(&deployed());
     for width in [0.0, 1.5, f32::NAN] {
         let wrong = trained(&deployed, &StandInRecipe { width, ..recipe() }).map(|_| ());
         assert!(matches!(wrong, Err(Error::Setting { .. })), "{wrong:?}");

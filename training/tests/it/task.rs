@@ -1,10 +1,12 @@
 //! A small task for tests of training: classes that a network learns in a second.
 
+use parm_parity_models::onnx::{Limits, Model};
 use parm_random::Random;
 use parm_training::base::{self, Base};
 use parm_training::data::Samples;
 use parm_training::fit::{Epoch, Files, Observer, Settings, Stop, Surroundings, Unobserved};
-use parm_training::{Array, Device};
+use parm_training::parity::Materials;
+use parm_training::{Array, Device, Network};
 
 /// Sides of the images.
 pub(crate) const SIDE: usize = 6;
@@ -32,6 +34,21 @@ pub(crate) fn run(epochs: u64) -> Settings {
 pub(crate) fn deployed() -> bytes::Bytes {
     let settings = Base { held_out: 60, run: run(3), ..Base::default() };
     alone(|around| base::train(&samples(600, 1), &settings, Device::Cpu, around)).expect("it trains").model
+}
+
+/// The graph of a file.
+pub(crate) fn model(bytes: &bytes::Bytes) -> Model {
+    Model::from_bytes(bytes.clone(), &Limits::default()).expect("a sound file")
+}
+
+/// The network of a graph, for rows like these.
+pub(crate) fn network(graph: &Model, rows: &Samples) -> Network {
+    Network::new(model(graph.bytes()), Device::Cpu).expect("a network").taking(rows).expect("its rows")
+}
+
+/// Rows of a graph that is its own teacher.
+pub(crate) fn untaught<'a>(samples: &'a Samples, graph: &'a Model) -> Materials<'a> {
+    Materials { samples, graph, teacher: None, outputs: None }
 }
 
 /// Runs a training without an observer, a stop or files.

@@ -122,33 +122,3 @@ impl Shift {
 fn add(values: &[f32], to: &mut [f32]) {
     to.iter_mut().zip(values).for_each(|(to, value)| *to += value);
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// `<gather(x), c> = <x, scatter(c)>` for every kind of window: one is the transpose of the other.
-    #[test]
-    fn scatter_is_the_transpose_of_gather() {
-        for (kernel, stride, dilation, before) in [
-            (3, 1, 1, 1),
-            (3, 2, 1, 1),
-            (5, 1, 1, 2),
-            (2, 2, 1, 0),
-            (3, 1, 2, 3),
-            (3, 1, 2, 2),
-            (15, 1, 1, 7),
-            (3, 1, 8, 8),
-        ] {
-            let sliding = Sliding::square(7, [kernel, stride, dilation, before]);
-            let image: Vec<f32> = (0..2 * 49).map(|n| (n % 11) as f32 - 5.0).collect();
-            let weights: Vec<f32> =
-                (0..2 * sliding.taps() * sliding.places()).map(|n| (n % 7) as f32 - 3.0).collect();
-            let (mut columns, mut back) = (vec![f32::NAN; weights.len()], vec![0.0; image.len()]);
-            gather(&image, &sliding, &mut columns);
-            scatter(&mut weights.clone(), &sliding, &mut back);
-            let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
-            assert_eq!(dot(&columns, &weights), dot(&image, &back), "{sliding:?}");
-        }
-    }
-}

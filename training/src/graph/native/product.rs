@@ -68,23 +68,3 @@ pub(super) fn multiply(left: MatrixView<'_>, right: MatrixView<'_>, result: &mut
         );
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn products_of_matrices_and_their_transposes() {
-        let (a, b) = ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1.0, 0.0, -1.0, 2.0, 1.0, 1.0]);
-        let mut result = [1.0; 4];
-        multiply(MatrixView::new(&a, 2, 3), MatrixView::new(&b, 3, 2), &mut result, Old::AddTo);
-        assert_eq!(result, [3.0, 8.0, 6.0, 17.0]);
-        multiply(
-            MatrixView::new(&a, 3, 2).transposed(),
-            MatrixView::new(&b, 3, 2),
-            &mut result,
-            Old::Replace,
-        );
-        assert_eq!(result, [3.0, 11.0, 4.0, 14.0]);
-    }
-}

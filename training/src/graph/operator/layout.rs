@@ -145,16 +145,3 @@ fn sizes(inputs: &mut Inputs, at: usize, value: &Value) -> Result<Vec<usize>, Pr
     let sizes: Option<Vec<usize>> = list.iter().map(|&size| usize::try_from(size).ok()).collect();
     sizes.ok_or_else(|| Problem::Size { what: "shape", values: list, shape: value.shape() })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_shape_with_zero_and_minus_one_takes_from_the_input() {
-        assert_eq!(resolve(&[2, 3, 4], &[0, -1], false), Ok(vec![2, 12]));
-        assert_eq!(resolve(&[0, 3], &[0, 3], true), Ok(vec![0, 3]));
-        let misfit = Problem::Size { what: "shape", values: vec![5, -1], shape: vec![2, 3] };
-        assert_eq!(resolve(&[2, 3], &[5, -1], false), Err(misfit));
-    }
-}

@@ -150,7 +150,6 @@ fn kernel(spec: &Spec) -> Result<Kernel, Problem> {
         "Expand" => layout::expand(),
         "Flatten" => layout::flatten(spec),
         "Gather" => pieces::gather(spec),
-        "OneHot" => shape::one_hot(spec),
         "Pad" => pieces::pad(spec),
         "Range" => shape::range(),
         "Reshape" => layout::reshape(spec),

@@ -192,29 +192,3 @@ fn resolve(indices: &Array<i64>, size: usize) -> Result<Vec<usize>, Problem> {
     };
     indices.data().iter().map(one).collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slices_count_from_either_end_and_backwards() {
-        assert_eq!(progression(1, i64::MAX, 2, 6), Ok(vec![1, 3, 5]));
-        assert_eq!(progression(-3, -1, 1, 6), Ok(vec![3, 4]));
-        assert_eq!(progression(-1, i64::MIN, -1, 3), Ok(vec![2, 1, 0]));
-        assert_eq!(progression(4, 2, 1, 6), Ok(vec![]));
-        assert_eq!(progression(0, 3, 0, 3), Err(Problem::Index { index: 0, size: 3 }));
-    }
-
-    #[test]
-    fn a_reflected_border_leaves_the_edge_out() {
-        let row: Result<Vec<usize>, Problem> = (-2..5).map(|at| source(Border::Reflect, at, 3)).collect();
-        assert_eq!(row, Ok(vec![2, 1, 0, 1, 2, 1, 0]));
-    }
-
-    #[test]
-    fn an_index_beyond_the_table_is_an_error() {
-        assert_eq!(resolve(&Array::vector(vec![0, -1]), 4), Ok(vec![0, 3]));
-        assert_eq!(resolve(&Array::vector(vec![4]), 4), Err(Problem::Index { index: 4, size: 4 }));
-    }
-}

@@ -3,7 +3,7 @@
 use parm_parity_models::onnx::{DataType, Tensor};
 
 use crate::array::Array;
-use crate::graph::kernel::{Kernel, Pass, axis};
+use crate::graph::kernel::{Kernel, Pass};
 use crate::graph::problem::within;
 use crate::graph::{Problem, Real, Value, spec::Spec};
 
@@ -63,20 +63,9 @@ pub(super) fn size() -> Result<Kernel, Problem> {
     }))
 }
 
+/// Integers from a start up to a limit.
 pub(super) fn range() -> Result<Kernel, Problem> {
-    Ok(Box::new(|mut inputs, pass| {
-        if let Some(Some(Value::Real(start))) = inputs.0.first() {
-            let start = start.download().data().first().copied().ok_or(Problem::MissingInput { at: 0 })?;
-            let mut number = |at| inputs.optional_number(at)?.ok_or(Problem::MissingInput { at });
-            let (limit, delta) = (number(1)?, number(2)?);
-            if delta == 0.0 || !(limit - start).is_finite() || !delta.is_finite() {
-                return Err(Problem::Index { index: 0, size: 0 });
-            }
-            let count = ((limit - start) / delta).ceil().max(0.0) as usize;
-            within(&[count])?;
-            let data = (0..count).map(|at| start + at as f32 * delta).collect();
-            return Ok(vec![Value::Real(Real::upload(&Array::vector(data), &pass.device)?)]);
-        }
+    Ok(Box::new(|mut inputs, _| {
         let mut number = |at: usize| {
             let array = inputs.ints(at)?;
             array.data().first().copied().ok_or(Problem::MissingInput { at })
@@ -155,35 +144,4 @@ fn converted(value: Value, kind: Kind, pass: &Pass) -> Result<Value, Problem> {
         (Value::Bools(array), Kind::Ints) => Value::Ints(array.map(|&b| i64::from(b))),
         (Value::Bools(array), Kind::Bools) => Value::Bools(array),
     })
-}
-
-/// One at the index, zero elsewhere: class labels and categories as network inputs.
-pub(super) fn one_hot(spec: &Spec) -> Result<Kernel, Problem> {
-    let over = spec.int("axis", -1)?;
-    Ok(Box::new(move |mut inputs, pass| {
-        let indices = match inputs.value(0)? {
-            Value::Real(real) => real.download().map(|&x| x as i64),
-            other => other.ints()?,
-        };
-        let depth = match inputs.value(1)? {
-            Value::Real(real) => real.download().data().first().map(|&depth| depth as i64),
-            other => other.ints()?.data().first().copied(),
-        };
-        let depth = depth.ok_or(Problem::MissingInput { at: 1 })?;
-        let pair = inputs.real(2)?.download();
-        let [off, .., on] = *pair.data() else { return Err(Problem::MissingInput { at: 2 }) };
-        let rank = indices.shape().len() + 1;
-        let axis = axis(over, rank)?;
-        let mut shape = indices.shape().to_vec();
-        shape.insert(axis, usize::try_from(depth).map_err(|_| Problem::Index { index: depth, size: 0 })?);
-        within(&shape)?;
-        let mut spread = indices.shape().to_vec();
-        spread.insert(axis, 1);
-        let indices = indices.reshape(spread).expect("a dimension of one was added");
-        let mut positions = vec![1; rank];
-        positions[axis] = shape[axis];
-        let positions = Array::new(positions, (0..depth).collect()).expect("as many as the depth says");
-        let hot = |&index: &i64, &at: &i64| if index.rem_euclid(depth.max(1)) == at { on } else { off };
-        Ok(vec![Value::Real(Real::upload(&indices.zip(&positions, &shape, hot), &pass.device)?)])
-    }))
 }

@@ -217,11 +217,9 @@ def shapes():
     case("size", "Size", [a])
     case("constant_of_shape", "ConstantOfShape", [ints(2, 3)], value=numpy_helper.from_array(np.array([7], np.int64)))
     case("range", "Range", [np.int64(10), np.int64(1), np.int64(-4)])
-    case("range_floats", "Range", [np.float32(0), np.float32(1), np.float32(0.3)])
     case("cast_to_integers", "Cast", [spaced(4, low=-4, high=4)], to=TensorProto.INT64)
     case("cast_to_floats", "Cast", [ints(1, -2)], to=TensorProto.FLOAT)
     case("cast_to_bools", "Cast", [ints(1, 0)], to=TensorProto.BOOL)
-    case("one_hot", "OneHot", [ints(2, 0), ints(3), np.array([0, 1], np.float32)])
 
 
 def resizings():
