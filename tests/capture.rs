@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
-use serde_json::json;
 use tempfile::TempDir;
 
 use crate::support::process::{command, root};
-use crate::support::{Parm, affine, http};
+use crate::support::{Parm, affine};
 
 fn captured(folder: &Path, rows: usize) {
     let mut parm = Parm::serve(&[
@@ -19,10 +18,7 @@ fn captured(folder: &Path, rows: usize) {
     ]);
     parm.until_model_ready();
     for seed in 0..rows as u64 {
-        let body = json!({"inputs": [
-            {"name": "x", "shape": [1, 4], "datatype": "FP32", "data": affine::rows(1, seed)}
-        ]});
-        let answer = http::post(parm.http, "/v2/models/affine/infer", body.to_string().as_bytes());
+        let answer = affine::infer(parm.http, &affine::rows(1, seed));
         assert_eq!(answer.status, 200, "{}", answer.body_text());
     }
     assert!(parm.log().contains("requests is stored in this folder"), "{}", parm.log());

@@ -10,8 +10,8 @@ use parm_parity_models::bundle::{Deployed, Input, Manifest, Meaning, Output, Par
 use parm_parity_models::repository::Repository;
 use parm_protocol::client::{CallContext, Client};
 use parm_protocol::{DataType, InferResponse};
-use parm_transport::client;
 
+use crate::support::load::connect;
 use crate::support::process::command;
 use crate::support::{Parm, affine};
 
@@ -23,10 +23,6 @@ const CODED: [&str; 6] = [
     "--set",
     "frontend.dispatch.coding.parm_plus.hedge=false",
 ];
-
-fn connect(url: String) -> Arc<dyn Client> {
-    client::connect(&url.parse().unwrap(), &client::Config::default()).unwrap()
-}
 
 fn outcome(response: &InferResponse) -> &str {
     response.parameters["parm_outcome"].as_str().unwrap()
@@ -62,7 +58,7 @@ async fn reconstructions_are_exact_when_a_worker_is_stopped() {
         for (seed, url) in
             [(1, format!("http://{}", frontend.http)), (1000, format!("grpc://{}", frontend.grpc))]
         {
-            let through = connect(url);
+            let through = connect(&url);
             // Under `parm` one of them runs parities only, and any may have been slow to return.
             let mut stopped = workers.iter().cycle().take(40);
             let response = loop {

@@ -9,10 +9,9 @@ use parm_protocol::StableCode;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::commands::{run, text};
 use crate::support::authority::Authority;
 use crate::support::grpc::Grpc;
-use crate::support::process::root;
+use crate::support::process::{root, run, text};
 use crate::support::workspace::{files, members};
 use crate::support::{Parm, affine, http};
 
@@ -115,9 +114,9 @@ async fn responses_have_the_code_in_a_header() {
     let parm = Parm::serve(&["--set", "server.max_body_bytes=2000"]);
     let code = |answer: &http::Answer| answer.header("parm-error-code");
     let body = |timeout: u64| {
-        let row = affine::rows(1, 3);
-        let input = json!({"name": "x", "shape": [1, 4], "datatype": "FP32", "data": row});
-        json!({"inputs": [input], "parameters": {"timeout": timeout}}).to_string().into_bytes()
+        let mut body = affine::json(&affine::rows(1, 3));
+        body["parameters"] = json!({ "timeout": timeout });
+        body.to_string().into_bytes()
     };
     let named = |code: StableCode| Some(code.name().to_owned());
     let unknown = http::post(parm.http, "/v2/models/nothing/infer", &body(1_000_000));

@@ -1,27 +1,12 @@
 //! Tests the command line: configuration, models, searches for stand-ins, manual pages and completions.
 
 use std::fs;
-use std::process::{Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Output;
 
 use parm_parity_models::onnx::{Builder, Value};
 
-use crate::support::process::{PATIENCE, command};
-
-/// Runs a command. A command that does not end in time is killed, and its status shows this.
-pub fn run(arguments: &[&str]) -> Output {
-    let mut child = command().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let deadline = Instant::now() + PATIENCE;
-    while child.try_wait().unwrap().is_none() && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let _ = child.kill();
-    child.wait_with_output().unwrap()
-}
-
-pub fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
+use crate::support::files::npy;
+use crate::support::process::{command, run, text};
 
 #[test]
 fn command_ends_quietly_when_its_reader_is_gone() {
@@ -207,9 +192,7 @@ fn stand_in_search_rejects_unusable_arguments() {
     let folder = tempfile::tempdir().unwrap();
     let images = "idx:examples/fashion-mnist/images-idx3-ubyte.gz";
     let rows = folder.path().join("rows.npy");
-    let header = "{'descr': '|u1', 'fortran_order': False, 'shape': (3, 5), }\n";
-    let size = (header.len() as u16).to_le_bytes();
-    fs::write(&rows, [b"\x93NUMPY\x01\x00", &size[..], header.as_bytes(), &[0; 15]].concat()).unwrap();
+    npy(&rows, "|u1", &[3, 5], &[0; 15]);
     let rows = format!("npy:{}", rows.display());
     let endless = folder.path().join("endless.onnx");
     fs::write(&endless, chain(50_001)).unwrap();
@@ -253,14 +236,6 @@ fn stand_in_search_rejects_unusable_arguments() {
     }
 }
 
-/// Writes an array as numpy does.
-fn write_npy(path: &std::path::Path, kind: &str, shape: &[usize], data: &[u8]) {
-    let shape: Vec<String> = shape.iter().map(|size| format!("{size}, ")).collect();
-    let header = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': ({}), }}\n", shape.concat());
-    let size = (header.len() as u16).to_le_bytes();
-    fs::write(path, [b"\x93NUMPY\x01\x00", &size[..], header.as_bytes(), data].concat()).unwrap();
-}
-
 /// Some of the example pictures with their labels, as a source of rows.
 fn pictures(folder: &std::path::Path, places: std::ops::Range<usize>) -> String {
     let read = |name: &str| {
@@ -272,8 +247,8 @@ fn pictures(folder: &std::path::Path, places: std::ops::Range<usize>) -> String 
     let pixels: Vec<u8> =
         images.data().iter().flat_map(|byte| (f32::from(*byte) / 255.0).to_le_bytes()).collect();
     let [at, of] = ["images", "labels"].map(|name| folder.join(format!("{name}-{}.npy", places.start)));
-    write_npy(&at, "<f4", images.shape(), &pixels);
-    write_npy(&of, "|u1", labels.shape(), labels.data());
+    npy(&at, "<f4", images.shape(), &pixels);
+    npy(&of, "|u1", labels.shape(), labels.data());
     format!("npy:{},{}", at.display(), of.display())
 }
 

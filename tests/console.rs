@@ -14,9 +14,8 @@ fn said(parm: &Parm, words: &[&str]) -> String {
 }
 
 fn infer(parm: &Parm, id: &str) {
-    let rows = affine::rows(1, 3);
-    let input = json!({"name": "x", "shape": [1, 4], "datatype": "FP32", "data": rows});
-    let body = json!({"id": id, "inputs": [input]});
+    let mut body = affine::json(&affine::rows(1, 3));
+    body["id"] = json!(id);
     let answer = http::post(parm.http, "/v2/models/affine/infer", body.to_string().as_bytes());
     assert_eq!(answer.status, 200, "{}", answer.body_text());
 }

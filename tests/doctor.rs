@@ -169,23 +169,6 @@ fn names_of_models_that_do_not_exist_are_reported() {
 }
 
 #[test]
-fn bundles_are_read_only_from_the_configured_folder() {
-    let folder = TempDir::new().unwrap();
-    fs::create_dir_all(folder.path().join("models/m/1")).unwrap();
-    fs::create_dir_all(folder.path().join("bundles")).unwrap();
-    let model = root().join("tests/models/affine/1/model.onnx");
-    fs::copy(model, folder.path().join("models/m/1/model.onnx")).unwrap();
-    fs::write(folder.path().join("models/m/parm.toml"), "wrong").unwrap();
-    let said = |bundles: &str| {
-        let models = folder.path().join("models");
-        of_configuration(&format!("[backend]\nmodels = {models:?}\n{bundles}")).1
-    };
-    assert_has(&said(""), &["FAIL bundle: m: "]);
-    let elsewhere = format!("[frontend]\nbundles = {:?}\n", folder.path().join("bundles"));
-    assert!(!said(&elsewhere).contains("bundle: m"), "{}", said(&elsewhere));
-}
-
-#[test]
 fn faults_of_settings_that_stop_a_server_are_reported() {
     let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let address = free();

@@ -8,6 +8,7 @@ use std::thread;
 use parm_parity_models::onnx::{Attribute, Builder, DataType, Dense, Dim, Value};
 use tempfile::TempDir;
 
+use crate::support::files::model;
 use crate::support::process::command;
 use crate::support::upstream::Upstream;
 use crate::support::{Parm, http};
@@ -27,9 +28,7 @@ fn write_softmax(root: &Path) {
     let output = graph.node_with("Softmax", "y", &[&input], [("axis", Attribute::Int(0))]);
     let shape = Some(vec![Dim::Symbol("batch".into()), Dim::Fixed(4)]);
     graph.output(Value { name: output, datatype: DataType::Float, shape });
-    let folder = root.join("soft/1");
-    fs::create_dir_all(&folder).unwrap();
-    fs::write(folder.join("model.onnx"), graph.build().unwrap().bytes()).unwrap();
+    model(root, "soft", graph.build().unwrap().bytes());
 }
 
 /// A linear model of this many inputs, in the folder of a version.
@@ -170,67 +169,6 @@ fn sighup_reads_the_configuration_again_and_ends_nothing() {
 }
 
 #[test]
-fn sighup_names_models_that_no_instance_serves() {
-    let folder = TempDir::new().unwrap();
-    let config = folder.path().join("parm.toml");
-    fs::write(&config, "").unwrap();
-    let parm = Parm::serve(&["--config", config.to_str().unwrap(), "--instances", "1"]);
-    let own = |name: &str| format!("[frontend.models.{name}]\npolicy = \"hedge\"\n");
-    fs::write(&config, own("affine") + &own("afine")).unwrap();
-    let said = |times: usize| {
-        let lines =
-            |parm: &Parm| parm.log().lines().filter(|line| line.contains("no instance serves")).count();
-        parm.signal("HUP");
-        parm.until("it is said", |parm| lines(parm) == times);
-    };
-    said(1);
-    said(2);
-    let log = parm.log();
-    let line = log.lines().find(|line| line.contains("no instance serves")).unwrap();
-    assert!(line.contains("WARN") && line.contains("frontend.models.afine"), "{line}");
-    assert!(!line.contains("affine"), "{line}");
-    fs::write(&config, own("affine")).unwrap();
-    parm.signal("HUP");
-    parm.until("it was read", |parm| parm.log().matches("configuration read again").count() == 3);
-    assert_eq!(parm.log().matches("no instance serves").count(), 2);
-}
-
-#[test]
-fn sighup_keeps_live_changes_that_the_file_does_not_touch() {
-    let folder = TempDir::new().unwrap();
-    let config = folder.path().join("parm.toml");
-    let write = |limit: u32| {
-        fs::write(&config, format!("[frontend.dispatch]\nqueue_limit = {limit}\npolicy = \"hedge\"\n"))
-            .unwrap();
-    };
-    write(50);
-    let parm = Parm::serve(&["--config", config.to_str().unwrap(), "--admin", "127.0.0.1:0"]);
-    let admin = parm.admin.unwrap();
-    let patch = |path: &str, body: &str| {
-        let json = [("content-type", "application/json")];
-        assert_eq!(http::request(admin, "PATCH", path, &json, body.as_bytes()).status, 200);
-    };
-    let shown = || {
-        let all = http::get(admin, "/admin/v1/settings").json();
-        let own = &all["models"]["affine"];
-        [&all["dispatch"], own].map(|of| (of["policy"].clone(), of["queue_limit"].clone()))
-    };
-    patch("/admin/v1/settings", r#"{"policy": "none", "queue_limit": 60}"#);
-    patch("/admin/v1/settings/affine", r#"{"policy": "replicate"}"#);
-    parm.signal("HUP");
-    parm.until("it was read", |parm| parm.log().contains("configuration read again: nothing changed"));
-    assert!(!parm.log().contains("applied="), "{}", parm.log());
-    assert_eq!(shown(), [("none".into(), 60.into()), ("replicate".into(), 60.into())]);
-    write(70);
-    parm.signal("HUP");
-    parm.until("it was read", |parm| parm.log().contains("the file replaces live changes of these settings"));
-    let log = parm.log();
-    let line = log.lines().find(|line| line.contains("replaces live changes")).unwrap();
-    assert!(line.contains("queue_limit") && !line.contains("policy"), "{line}");
-    assert_eq!(shown(), [("none".into(), 70.into()), ("replicate".into(), 60.into())]);
-}
-
-#[test]
 fn sighup_adds_and_removes_servers() {
     let folder = TempDir::new().unwrap();
     let config = folder.path().join("parm.toml");
@@ -296,21 +234,6 @@ fn outage_is_one_error_and_its_end_one_line() {
     let events = ctl(&["events"]);
     assert!(events.contains("no instance serves affine") && events.contains("is served again"), "{events}");
     assert_eq!(parm.log().matches("ERROR").count(), 1, "{}", parm.log());
-}
-
-#[test]
-fn orderly_drain_is_not_a_warning() {
-    let workers = [Parm::worker(&[]), Parm::worker(&[])];
-    let parm = Parm::frontend(&[&workers[0], &workers[1]], &[]);
-    let both = |parm: &Parm| parm.metric("parm_instances", &["state=\"ready\""]) == 2.0;
-    parm.until("both have joined", both);
-    workers[0].signal("TERM");
-    parm.until("it has ended", |parm| parm.log().contains("drained instance ended"));
-    let lines = parm.log();
-    let of_it = lines.lines().filter(|line| line.contains(&workers[0].http.to_string()));
-    for line in of_it.take_while(|line| !line.contains("drained instance ended")) {
-        assert!(!line.contains("WARN"), "{line}");
-    }
 }
 
 #[test]

@@ -1,21 +1,14 @@
 //! Tests of a first own model: files that load but cannot run, exports without tensors, unknown operators, other servers.
 
 use std::fs;
-use std::path::Path;
 
 use parm_parity_models::onnx::{Attribute, Builder, Tensor, Value};
 use tempfile::TempDir;
 
+use crate::support::files::model;
 use crate::support::process::command;
 use crate::support::upstream::{Upstream, say};
 use crate::support::{Parm, http};
-
-/// Writes a model file into a repository.
-fn write(root: &Path, name: &str, file: &[u8]) {
-    let folder = root.join(name).join("1");
-    fs::create_dir_all(&folder).unwrap();
-    fs::write(folder.join("model.onnx"), file).unwrap();
-}
 
 /// A graph with one node, whose output has four values.
 fn node(op: &str, attributes: [(&str, Attribute); 1]) -> Vec<u8> {
@@ -61,8 +54,8 @@ fn node_softmax() -> Vec<u8> {
 #[test]
 fn model_whose_warm_up_fails_is_not_ready_and_says_why() {
     let folder = TempDir::new().unwrap();
-    write(folder.path(), "never", &never_runs());
-    write(folder.path(), "well", &node_softmax());
+    model(folder.path(), "never", &never_runs());
+    model(folder.path(), "well", &node_softmax());
     let models = folder.path().to_str().unwrap();
     let parm = Parm::start(&["serve", "--models", models, "--instances", "1", "--engine", "tract"]);
     parm.until("the log says why", |parm| parm.log().contains("warm-up failed"));
@@ -75,8 +68,8 @@ fn model_whose_warm_up_fails_is_not_ready_and_says_why() {
 #[test]
 fn panic_of_an_engine_is_a_line_of_a_json_log() {
     let folder = TempDir::new().unwrap();
-    write(folder.path(), "never", &never_runs());
-    write(folder.path(), "well", &node_softmax());
+    model(folder.path(), "never", &never_runs());
+    model(folder.path(), "well", &node_softmax());
     let models = folder.path().to_str().unwrap();
     let parm = Parm::start(&["worker", "--models", models, "--engine", "tract", "--log-format", "json"]);
     let log = parm.log();
@@ -88,7 +81,7 @@ fn panic_of_an_engine_is_a_line_of_a_json_log() {
 #[test]
 fn check_and_inspect_report_a_model_that_never_runs() {
     let folder = TempDir::new().unwrap();
-    write(folder.path(), "never", &never_runs());
+    model(folder.path(), "never", &never_runs());
     let models = folder.path().to_str().unwrap();
     let config = folder.path().join("parm.toml");
     fs::write(&config, format!("[backend]\nmodels = {models:?}\nengine.name = \"tract\"\n")).unwrap();
@@ -107,7 +100,7 @@ fn check_and_inspect_report_a_model_that_never_runs() {
 #[test]
 fn export_with_maps_is_reported_with_the_cure() {
     let folder = TempDir::new().unwrap();
-    write(folder.path(), "maps", &zip_map());
+    model(folder.path(), "maps", &zip_map());
     let models = folder.path().to_str().unwrap();
     let cure = "export the model with options={'zipmap': False}";
     let parm = Parm::listening(&["worker", "--models", models, "--engine", "tract"]);
@@ -120,8 +113,8 @@ fn export_with_maps_is_reported_with_the_cure() {
 #[test]
 fn engines_that_lack_an_operator_are_named() {
     let folder = TempDir::new().unwrap();
-    write(folder.path(), "odd", &node("Frobnicate", [("axis", Attribute::Int(1))]));
-    write(folder.path(), "usual", &node_softmax());
+    model(folder.path(), "odd", &node("Frobnicate", [("axis", Attribute::Int(1))]));
+    model(folder.path(), "usual", &node_softmax());
     let inspected = |name: &str| {
         let models = folder.path().to_str().unwrap();
         let output = command().args(["models", "inspect", name, "--models", models]).output().unwrap();
@@ -136,8 +129,8 @@ fn engines_that_lack_an_operator_are_named() {
 #[test]
 fn trees_on_tract_are_a_warning() {
     let folder = TempDir::new().unwrap();
-    write(folder.path(), "trees", &node("TreeEnsembleClassifier", [("axis", Attribute::Int(1))]));
-    write(folder.path(), "soft", &node_softmax());
+    model(folder.path(), "trees", &node("TreeEnsembleClassifier", [("axis", Attribute::Int(1))]));
+    model(folder.path(), "soft", &node_softmax());
     let models = folder.path().to_str().unwrap();
     let parm = Parm::start(&["worker", "--models", models, "--engine", "tract"]);
     parm.until("it warns", |parm| parm.log().contains("trees run hundreds of times slower on tract"));
@@ -148,7 +141,7 @@ fn trees_on_tract_are_a_warning() {
 #[test]
 fn ignored_fields_of_config_pbtxt_are_logged() {
     let folder = TempDir::new().unwrap();
-    write(folder.path(), "soft", &node_softmax());
+    model(folder.path(), "soft", &node_softmax());
     let config = "max_batch_size: 8\ninstance_group [{ count: 2 }]\ndynamic_batching { }\n";
     fs::write(folder.path().join("soft/config.pbtxt"), config).unwrap();
     let parm = Parm::start(&["worker", "--models", folder.path().to_str().unwrap()]);
@@ -161,7 +154,7 @@ fn ignored_fields_of_config_pbtxt_are_logged() {
 #[test]
 fn mistakes_of_config_pbtxt_are_warned_of_once() {
     let folder = TempDir::new().unwrap();
-    write(folder.path(), "soft", &node_softmax());
+    model(folder.path(), "soft", &node_softmax());
     let file = folder.path().join("soft/config.pbtxt");
     fs::write(&file, "max_batch_size: many\ndynamic_batching { preferred_batch_size: [ 4 ]\n").unwrap();
     let parm = Parm::start(&["worker", "--models", folder.path().to_str().unwrap()]);
@@ -227,7 +220,7 @@ fn example_of_the_binary_is_served_where_nobody_names_models() {
 #[test]
 fn own_folder_of_models_replaces_the_example() {
     let folder = TempDir::new().unwrap();
-    write(&folder.path().join("models"), "mine", &node("Softmax", [("axis", Attribute::Int(1))]));
+    model(&folder.path().join("models"), "mine", &node("Softmax", [("axis", Attribute::Int(1))]));
     let parm = Parm::start_in(folder.path(), &["serve"]);
     let status = |model: &str| http::get(parm.http, &format!("/v2/models/{model}/ready")).status;
     assert_eq!([status("mine"), status("magika")], [200, 404], "{}", parm.log());

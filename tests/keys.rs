@@ -5,15 +5,12 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 
-use http_body_util::Full;
-use hyper::Request;
-use hyper::body::Bytes;
-use hyper::client::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use parm_transport::keys::{Access, Role, Route, Surface};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tempfile::TempDir;
+use tonic::Code;
 
+use crate::support::grpc::{Grpc, Raw};
 use crate::support::process::{PATIENCE, command, root};
 use crate::support::routes;
 use crate::support::{Parm, affine, http};
@@ -67,8 +64,7 @@ impl Ring {
 fn ask(parm: &Parm, path: &str, key: Option<&str>) -> http::Answer {
     let bearer = key.map(|key| format!("Bearer {key}"));
     let headers: Vec<_> = bearer.iter().map(|value| ("authorization", value.as_str())).collect();
-    let row = affine::rows(1, 3);
-    let body = json!({"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": row}]});
+    let body = affine::json(&affine::rows(1, 3));
     http::request(parm.http, "POST", path, &headers, body.to_string().as_bytes())
 }
 
@@ -86,21 +82,14 @@ fn status(address: SocketAddr, method: &str, path: &str, key: Option<&str>) -> u
 
 /// Calls a gRPC method with an empty message, and returns the HTTP status of the same meaning.
 async fn grpc_status(address: SocketAddr, path: &str, key: Option<&str>) -> u16 {
-    let socket = tokio::net::TcpStream::connect(address).await.unwrap();
-    let (mut sender, connection) =
-        http2::handshake(TokioExecutor::new(), TokioIo::new(socket)).await.unwrap();
-    tokio::spawn(connection);
-    let mut request = Request::post(format!("http://{address}{path}"))
-        .header("content-type", "application/grpc")
-        .header("te", "trailers");
+    let mut request = tonic::Request::new(Vec::new());
     if let Some(key) = key {
-        request = request.header("authorization", format!("Bearer {key}"));
+        request.metadata_mut().insert("authorization", format!("Bearer {key}").parse().unwrap());
     }
-    let body = Full::new(Bytes::from_static(&[0; 5]));
-    let answer = sender.send_request(request.body(body).unwrap()).await.unwrap();
-    match answer.headers().get("grpc-status").map(|status| status.to_str().unwrap()) {
-        Some("16") => 401,
-        Some("7") => 403,
+    let mut client = Grpc::connect(address).await.0;
+    match client.server_streaming(request, path.parse().unwrap(), Raw).await.map_err(|status| status.code()) {
+        Err(Code::Unauthenticated) => 401,
+        Err(Code::PermissionDenied) => 403,
         _ => 200,
     }
 }
@@ -343,24 +332,6 @@ fn keys_are_created_listed_and_checked() {
     let (code, checked) = run(&["doctor", config.to_str().unwrap()]);
     assert_eq!(code, Some(1));
     assert!(checked.contains("FAIL keys:") && checked.contains("has no keys"), "{checked}");
-}
-
-#[test]
-fn check_of_a_frontend_reports_an_unusable_key_file() {
-    let ring = Ring::new();
-    let parm = Parm::serve(&["--instances", "1", "--admin", "127.0.0.1:0", "--set", &ring.setting()]);
-    let url = format!("http://{}", parm.admin.unwrap());
-    let check = || {
-        let output = command().args(["doctor", &url]).env("PARM_KEY", ring.of(Role::Read)).output().unwrap();
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
-    let well = check();
-    assert!(well.contains("ok   keys and TLS files: no faults"), "{well}");
-    fs::write(ring.path(), "nonsense").unwrap();
-    parm.until("the log has the fault", |parm| parm.log().contains("PARM-0010"));
-    let told = check();
-    let line = "FAIL files: cannot use the key file";
-    assert!(told.contains(line) && told.contains("[PARM-0010]"), "{told}");
 }
 
 #[test]

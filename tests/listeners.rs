@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::support::Parm;
-use crate::support::http2::{self, Peer};
 use crate::support::process::PATIENCE;
 
 /// A listener of `parm serve` or `parm worker`.
@@ -115,10 +114,6 @@ impl Scene {
             address.assert_answers(path, &format!("{name}, after {after}"));
         }
     }
-
-    fn descriptors(&self) -> usize {
-        fs::read_dir(format!("/proc/{}/fd", self.parm.pid())).unwrap().count()
-    }
 }
 
 /// Runs a client against all listeners of these processes at once, then asserts that each listener answers.
@@ -165,11 +160,11 @@ fn dribbled_head_is_cut_off_by_every_listener() {
 fn crowd_of_silent_clients_keeps_no_listener_busy() {
     let scenes = Scene::both(&["--set", "server.max_connections=64"]);
     for scene in &scenes {
-        let before = scene.descriptors();
+        let before = scene.parm.descriptors().len();
         for (name, address, path) in scene.listeners() {
             let mut crowd: Vec<_> = (0..3 * OPERATORS).map(|_| address.connect().unwrap()).collect();
             address.assert_answers(path, &format!("{name}, in a crowd of silent clients"));
-            let open = scene.descriptors() - before;
+            let open = scene.parm.descriptors().len() - before;
             assert!(open < OPERATORS + SPARE, "{name}: {open} descriptors are taken by silent clients");
             // The connections that were closed for the request reconnect. They must not block the next request.
             crowd.extend((0..OPERATORS).map(|_| address.connect().unwrap()));
@@ -197,35 +192,6 @@ fn every_listener_ends_a_connection_at_its_age() {
     }
 }
 
-/// `Health/Watch` needs no key and never ends, so a watcher must not keep its place from other clients.
-#[test]
-fn health_watches_keep_no_client_out() {
-    const PLACES: usize = 8;
-    let scenes = Scene::both(&["--set", "server.max_connections=8"]);
-    thread::scope(|scope| {
-        for scene in &scenes {
-            scope.spawn(|| {
-                let watch = http2::call_of("/grpc.health.v1.Health/Watch");
-                let watchers: Vec<_> = (0..PLACES)
-                    .map(|_| {
-                        let mut peer = Peer::connect(scene.parm.grpc, &[]);
-                        peer.write(&http2::frame(http2::HEADERS, http2::END_HEADERS, 1, &watch)).unwrap();
-                        peer.write(&http2::frame(http2::DATA, http2::END_STREAM, 1, &[0; 5])).unwrap();
-                        let reader = peer.read_all();
-                        (peer, reader)
-                    })
-                    .collect();
-                for (name, address, path) in scene.listeners() {
-                    address.assert_answers(path, &format!("{name}, next to health watchers"));
-                }
-                let open = watchers.iter().filter(|(_, reader)| !reader.is_finished()).count();
-                assert!(open >= PLACES / 2, "watchers were closed without need: {open} are left");
-                watchers.iter().for_each(|(peer, _)| peer.close());
-            });
-        }
-    });
-}
-
 #[test]
 fn table_has_every_port_of_the_process() {
     for scene in Scene::both(&[]) {
@@ -236,20 +202,15 @@ fn table_has_every_port_of_the_process() {
                 Address::Unix(path) => known.insert(path.display().to_string()),
             };
         }
-        assert_eq!(listening(scene.parm.pid()), known, "parm {}: LISTENERS names every listener", scene.what);
+        assert_eq!(listening(&scene.parm), known, "parm {}: LISTENERS names every listener", scene.what);
     }
 }
 
 /// Ports and paths where a process listens, read from the kernel's tables.
-fn listening(pid: u32) -> BTreeSet<String> {
-    let folder = PathBuf::from(format!("/proc/{pid}/fd"));
-    let own: BTreeSet<String> = fs::read_dir(folder)
-        .unwrap()
-        .filter_map(|entry| {
-            let target = fs::read_link(entry.ok()?.path()).ok()?.display().to_string();
-            Some(target.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())
-        })
-        .collect();
+fn listening(parm: &Parm) -> BTreeSet<String> {
+    let pid = parm.pid();
+    let socket = |open: &String| Some(open.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned());
+    let own: BTreeSet<String> = parm.descriptors().iter().filter_map(socket).collect();
     let mut found = BTreeSet::new();
     for table in ["tcp", "tcp6"] {
         let text = fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();

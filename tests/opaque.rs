@@ -23,10 +23,7 @@ fn answers_are_those_of_the_server() {
     let worker = Parm::worker(&[]);
     let url = format!("http://{}", worker.http);
     let parm = Parm::start(&["serve", "--upstream", &url]);
-    let rows = affine::rows(2, 3);
-    let body =
-        serde_json::json!({"inputs": [{"name": "x", "shape": [2, 4], "datatype": "FP32", "data": rows}]});
-    let body = body.to_string();
+    let body = affine::json(&affine::rows(2, 3)).to_string();
     for (method, path, body) in [
         ("POST", "/v2/models/affine/infer", body.as_bytes()),
         ("POST", "/v2/models/affine/infer", b"nonsense"),
@@ -50,28 +47,6 @@ fn begin(stream: &mut TcpStream) -> bool {
     let text = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n\
                 9\r\ndata: a\n\n\r\n";
     stream.write_all(text.as_bytes()).is_ok()
-}
-
-#[test]
-fn servers_that_die_are_replaced() {
-    let dying = [
-        Upstream::start(|_, _| false),
-        Upstream::start(|_, stream| {
-            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nshort").is_err()
-        }),
-        Upstream::start(|_, stream| stream.write_all(b"nonsense\r\n\r\n").is_err()),
-        Upstream::start(|_, stream| say(stream, "503 Busy", "busy")),
-    ];
-    for server in dying {
-        let well = Upstream::saying("well");
-        let parm = over(&[&server, &well], &[]);
-        parm.until("both servers joined", |parm| parm.metric("parm_instances", &["state=\"ready\""]) == 2.0);
-        for _ in 0..10 {
-            let answer = http::post(parm.http, CHAT, b"ask");
-            assert_eq!((answer.status, &*answer.body_text()), (200, "well"), "{}", parm.log());
-        }
-        assert!(!server.heard().is_empty());
-    }
 }
 
 #[test]
@@ -176,21 +151,6 @@ fn redirect_to_the_server_itself_leads_to_parm() {
     };
     assert_eq!(stated(0), ["127.0.0.1", "api.example:81", "http"]);
     assert_eq!(stated(1), ["192.0.2.1, 127.0.0.1", "api.example:81", "http"]);
-}
-
-#[test]
-fn connection_closed_by_the_upstream_is_named_in_the_error() {
-    let server = Upstream::start(|_, _| false);
-    let parm = over(&[&server], &[]);
-    // A route that may run twice, and one that may not.
-    for path in [CHAT, "/elsewhere"] {
-        let answer = http::post(parm.http, path, b"{}");
-        let said = answer.body_text();
-        assert_eq!(answer.status, 503, "{said}");
-        let closed = format!("connection to {} failed: ", server.url().trim_start_matches("http://"));
-        assert!(said.contains(&closed) && said.contains("closed"), "{path}: {said}");
-        assert_eq!(answer.header("parm-error-code").as_deref(), Some("PARM-0020"), "{path}: {said}");
-    }
 }
 
 #[test]

@@ -7,12 +7,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::process::command;
-use crate::support::{Parm, affine, http};
+use crate::support::{Parm, affine};
 
 fn infer(parm: &Parm) {
-    let rows = affine::rows(1, 3);
-    let body = json!({"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": rows}]});
-    let answer = http::post(parm.http, "/v2/models/affine/infer", body.to_string().as_bytes());
+    let answer = affine::infer(parm.http, &affine::rows(1, 3));
     assert_eq!(answer.status, 200, "{}", answer.body_text());
 }
 
@@ -49,20 +47,6 @@ fn running_frontend_is_recorded_for_a_second() {
     );
     let told = command().args(["record", "--summary"]).arg(&file).output().unwrap();
     assert!(String::from_utf8_lossy(&told.stdout).contains("queries of model 'affine'"));
-}
-
-#[test]
-fn frontend_records_itself_until_it_exits() {
-    let folder = TempDir::new().unwrap();
-    let file = folder.path().join("run.jsonl");
-    let mut parm = Parm::serve(&["--instances", "1", "--record", file.to_str().unwrap()]);
-    parm.until_model_ready();
-    (0..3).for_each(|_| infer(&parm));
-    parm.signal("TERM");
-    assert!(parm.wait().success(), "{}", parm.log());
-    let text = fs::read_to_string(&file).unwrap();
-    assert_eq!(text.lines().filter(|line| line.starts_with("{\"query\"")).count(), 3, "{text}");
-    assert!(text.lines().last().unwrap().starts_with("{\"end\""), "{text}");
 }
 
 #[test]

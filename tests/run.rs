@@ -58,10 +58,7 @@ fn ready(parm: &Parm) -> f64 {
 }
 
 fn ask(parm: std::net::SocketAddr) -> http::Answer {
-    let input =
-        serde_json::json!({"name": "x", "shape": [1, 4], "datatype": "FP32", "data": affine::rows(1, 1)});
-    let body = serde_json::json!({"inputs": [input]}).to_string();
-    http::post(parm, "/v2/models/affine/infer", body.as_bytes())
+    affine::infer(parm, &affine::rows(1, 1))
 }
 
 /// What a command that must fail says.

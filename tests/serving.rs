@@ -2,22 +2,18 @@
 
 use parm_protocol::client::CallContext;
 use parm_protocol::{Code, ModelRef};
-use parm_transport::client;
 use serde_json::json;
 
+use crate::support::load::connect;
 use crate::support::{Parm, affine, http};
 
 const INFER: &str = "/v2/models/affine/infer";
 
-fn body(rows: &[f32]) -> Vec<u8> {
-    json!({"id": "q1", "inputs": [{"name": "x", "shape": [rows.len() / 4, 4], "datatype": "FP32", "data": rows}]})
-        .to_string()
-        .into_bytes()
-}
-
 fn answers_json(parm: &Parm) {
     let rows = affine::rows(3, 11);
-    let answer = http::post(parm.http, INFER, &body(&rows));
+    let mut body = affine::json(&rows);
+    body["id"] = json!("q1");
+    let answer = http::post(parm.http, INFER, body.to_string().as_bytes());
     assert_eq!(answer.status, 200, "{}", answer.body_text());
     let json = answer.json();
     assert_eq!((&json["id"], &json["model_name"]), (&json!("q1"), &json!("affine")));
@@ -35,7 +31,7 @@ async fn answers_every_client(parm: &Parm) {
     parm.until_model_ready();
     answers_json(parm);
     for url in [format!("http://{}", parm.http), format!("grpc://{}", parm.grpc)] {
-        let client = client::connect(&url.parse().unwrap(), &client::Config::default()).unwrap();
+        let client = connect(&url);
         assert!(client.is_ready().await.unwrap());
         let metadata = client.model_metadata(&ModelRef::latest("affine")).await.unwrap();
         assert_eq!((metadata.name.as_str(), metadata.inputs[0].name.as_str()), ("affine", "x"));
@@ -86,7 +82,7 @@ async fn a_worker_on_a_unix_socket_serves_a_frontend() {
 async fn response_reports_its_outcome() {
     let parm = Parm::serve(&["--instances", "1"]);
     parm.until_model_ready();
-    let answer = http::post(parm.http, INFER, &body(&affine::rows(1, 2)));
+    let answer = affine::infer(parm.http, &affine::rows(1, 2));
     assert_eq!(answer.header("parm-outcome").as_deref(), Some("exact"));
     assert_eq!(answer.json()["parameters"]["parm_outcome"], json!("exact"));
 }
