@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use parm_durations::{Micros, Millis, Whole};
-use parm_protocol::{Place, place};
+use parm_protocol::place;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::chat;
-use crate::engine::{Card, Cards, Spec};
+use crate::engine::Spec;
 
 /// Models, and the instances that run them in this process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -28,7 +28,7 @@ pub struct Config {
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "place::setting")]
     pub zone: Option<String>,
     /// Name of the graphics card, unique among all machines. Redundant jobs avoid the card that already runs the query. Default:
-    /// with device `cuda:N` the card's UUID, otherwise none.
+    /// none.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "place::setting")]
     pub card: Option<String>,
     /// Folder of models, as `NAME/VERSION/model.onnx`. Default: none, only emulated models.
@@ -165,26 +165,6 @@ impl Default for Config {
             measure: Duration::from_secs(1),
             reload: Duration::from_secs(5),
             faults: false,
-        }
-    }
-}
-
-impl Config {
-    /// The place of this process, whose models use this CUDA device. Reads the card's name from the driver, unless it is
-    /// configured.
-    pub(crate) fn place(&self, cuda: Option<usize>) -> Place {
-        let place = Place { node: self.node.clone(), zone: self.zone.clone(), card: self.card.clone() };
-        let (Some(device), None) = (cuda, &place.card) else { return place };
-        match Cards::here().find(device) {
-            Card::Named(card) => Place { card: Some(card), ..place },
-            Card::Unnamed(reason) | Card::Missing(reason) => {
-                tracing::warn!(
-                    device,
-                    reason,
-                    "the card's UUID is unknown: name the card with backend.card, so that copies avoid it"
-                );
-                place
-            }
         }
     }
 }

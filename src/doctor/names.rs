@@ -45,29 +45,6 @@ pub(super) fn look(settings: &Settings) -> Vec<Finding> {
         .collect()
 }
 
-/// Settings that name a model which neither the workers nor this process serve now. `known` are the workers' models, each
-/// with its version.
-pub(super) fn unserved<'a>(settings: &Settings, known: impl Iterator<Item = &'a String>) -> Vec<Finding> {
-    let mut served: BTreeSet<String> = match settings.embeds().then(|| settings.known_models()) {
-        None => BTreeSet::new(),
-        Some(Ok(own)) => own,
-        // They cannot be known.
-        Some(Err(_)) => return Vec::new(),
-    };
-    served.extend(known.map(|model| model.split(' ').next().unwrap_or_default().to_owned()));
-    let own = named(&settings.frontend).map(|(setting, name)| (setting.to_owned(), name));
-    let shares = settings.share.0.iter().flat_map(|(share, terms)| {
-        terms.models.iter().map(move |name| (format!("share.{share}.models"), name))
-    });
-    own.chain(shares)
-        .filter(|(_, name)| !served.contains(*name))
-        .map(|(setting, name)| {
-            let what = format!("{setting}: no worker serves a model '{name}' now");
-            Finding::worth(what, "correct the name, or load the model on a worker")
-        })
-        .collect()
-}
-
 /// The models that this process can serve; `None` if it serves none or cannot know them.
 fn known(settings: &Settings) -> Option<BTreeSet<String>> {
     settings.known_models().ok().filter(|known| settings.embeds() && !known.is_empty())

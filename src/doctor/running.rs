@@ -540,18 +540,6 @@ mod tests {
     }
 
     #[test]
-    fn stand_in_that_no_instance_serves_fails() {
-        let said = |other: &str| {
-            let models = json!([
-                {"m": 0, "name": "a", "policy": "stand-in", "in_force": "stand-in", "stand_in": "small"},
-                {"m": 1, "name": other, "in_force": "hedge"}]);
-            of_models(models, json!([{"m": 0, "queue": [0, 0, 0, 2, 2, 2]}]))
-        };
-        assert!(said("other").contains("FAIL model a: no instance serves its stand-in 'small'"));
-        assert!(!said("small").contains("its stand-in"), "{}", said("small"));
-    }
-
-    #[test]
     fn past_failure_is_a_note_while_requests_are_answered() {
         let said = |rejections: [u64; 6]| {
             let model = json!([{"m": 0, "name": "a", "policy": "none", "in_force": "none",
@@ -627,15 +615,6 @@ mod tests {
         ] {
             assert!(said.contains(line), "{line:?} is missing in\n{said}");
         }
-    }
-
-    #[test]
-    fn settings_of_an_unserved_model_are_noted() {
-        let mut state = State::default();
-        state.take(&json!({"models": [{"m": 0, "name": "big"}]}));
-        let said = told(&unserved(&state, &json!({"models": {"big": {}, "bgi": {}}})));
-        assert!(said.starts_with("note frontend.models: no instance serves a model 'bgi' now\n"), "{said}");
-        assert!(!said.contains("'big'") && unserved(&state, &json!({})).is_empty(), "{said}");
     }
 
     #[test]
