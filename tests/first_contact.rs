@@ -9,17 +9,12 @@ use parm_parity_models::onnx::{Attribute, Builder, DataType, Dense, Dim, Value};
 use tempfile::TempDir;
 
 use crate::support::files::model;
-use crate::support::process::command;
+use crate::support::process::{refused, told};
 use crate::support::upstream::Upstream;
 use crate::support::{Parm, http};
 
-/// The error of a command that must fail.
-fn refusal(words: &[&str]) -> String {
-    let output =
-        command().args(words).args(["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]).output().unwrap();
-    assert!(!output.status.success(), "{words:?}");
-    String::from_utf8(output.stderr).unwrap()
-}
+/// Flags of a server that takes no port of others.
+const FREE: [&str; 6] = ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0"];
 
 /// A softmax over the rows of a request, whose first dimension looks like a batch.
 fn write_softmax(root: &Path) {
@@ -93,16 +88,11 @@ fn folder_without_models_is_reported_with_the_cure() {
     log(&serve(), &cure);
     let file = format!("{root}/my.onnx");
     for words in [&["serve", &file][..], &["serve", "--models", &file], &["worker", "--models", &file]] {
-        let said = refusal(words);
-        assert!(said.contains("it is a file: mkdir -p models/my/1 && cp"), "{said}");
+        refused(&[words, &FREE].concat(), None, "it is a file: mkdir -p models/my/1 && cp");
     }
-    let listed = command().args(["models", "list", "--models", root]).output().unwrap();
-    assert!(
-        !listed.status.success() && String::from_utf8_lossy(&listed.stderr).contains(&cure),
-        "{listed:?}"
-    );
-    let missing = refusal(&["serve", "--models", "no-such-folder"]);
-    assert!(missing.contains("'no-such-folder'") && missing.contains("PARM-0004"), "{missing}");
+    refused(&["models", "list", "--models", root], None, &cure);
+    let missing = refused(&["serve", "--models", "no-such-folder"], None, "'no-such-folder'");
+    assert!(missing.contains("PARM-0004"), "{missing}");
 }
 
 #[test]
@@ -115,15 +105,13 @@ fn loose_file_next_to_models_is_reported_everywhere() {
     let worker = Parm::start(&["worker", "--models", root, "--instances", "1"]);
     assert!(worker.log().contains(&said), "{}", worker.log());
     for words in [&["models", "list"][..], &["models", "inspect", "soft"]] {
-        let output = command().args(words).args(["--models", root]).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && told.contains(&said), "{words:?}: {told}");
+        let (status, told) = told(&[words, &["--models", root]].concat());
+        assert!(status == Some(0) && told.contains(&said), "{words:?}: {told}");
     }
     let config = folder.path().join("config.toml");
     fs::write(&config, format!("[backend]\nmodels = \"{root}\"\n")).unwrap();
-    let output = command().arg("doctor").arg(&config).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(told.contains(&format!("note models: {said}")), "{told}");
+    let (_, checked) = told(&["doctor", config.to_str().unwrap()]);
+    assert!(checked.contains(&format!("note models: {said}")), "{checked}");
 }
 
 #[test]
@@ -133,11 +121,9 @@ fn server_that_must_load_all_ends_when_a_model_does_not_load() {
     fs::write(folder.path().join("broken/1/model.onnx"), [0xff; 64]).unwrap();
     let models = folder.path().to_str().unwrap();
     for kind in ["serve", "worker"] {
-        let said = refusal(&[kind, "--models", models, "--metrics", "127.0.0.1:0", "--exit-on-error"]);
-        assert!(
-            said.contains("model 'broken' is not loaded") && said.contains("PARM-0007"),
-            "{kind}: {said}"
-        );
+        let serve = [&[kind, "--models", models, "--exit-on-error"][..], &FREE].concat();
+        let said = refused(&serve, None, "model 'broken' is not loaded");
+        assert!(said.contains("PARM-0007"), "{kind}: {said}");
     }
 }
 
@@ -217,10 +203,7 @@ fn outage_is_one_error_and_its_end_one_line() {
     let parm = Parm::frontend(&[&worker], &["--admin", "127.0.0.1:0"]);
     parm.until_model_ready();
     let url = format!("http://{}", parm.admin.unwrap());
-    let ctl = |words: &[&str]| {
-        let output = command().arg("ctl").args(words).args(["--url", &url]).output().unwrap();
-        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
-    };
+    let ctl = |words: &[&str]| told(&[&["ctl"], words, &["--url", &url]].concat()).1;
     let address = worker.http.to_string();
     assert!(ctl(&["drain", &address]).contains("no other instance serves 'affine'"));
     worker.signal("KILL");

@@ -6,7 +6,7 @@ use parm_parity_models::onnx::{Attribute, Builder, Tensor, Value};
 use tempfile::TempDir;
 
 use crate::support::files::model;
-use crate::support::process::command;
+use crate::support::process::{command, told};
 use crate::support::upstream::{Upstream, say};
 use crate::support::{Parm, http};
 
@@ -85,16 +85,12 @@ fn check_and_inspect_report_a_model_that_never_runs() {
     let models = folder.path().to_str().unwrap();
     let config = folder.path().join("parm.toml");
     fs::write(&config, format!("[backend]\nmodels = {models:?}\nengine.name = \"tract\"\n")).unwrap();
-    let output = command().arg("doctor").arg(&config).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(!output.status.success() && said.contains("FAIL model never: warm-up failed"), "{said}");
+    let (status, said) = told(&["doctor", config.to_str().unwrap()]);
+    assert!(status == Some(1) && said.contains("FAIL model never: warm-up failed"), "{said}");
     assert!(said.contains("PARM-0007"), "{said}");
-    let output = command().args(["models", "inspect", "never", "--models", models]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(said.contains("engine tract: warm-up failed"), "{said}");
-    assert!(!output.status.success(), "{said}");
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(error.contains("PARM-0007") && !error.contains("thread '"), "{error}");
+    let (status, said) = told(&["models", "inspect", "never", "--models", models]);
+    assert!(status != Some(0) && said.contains("engine tract: warm-up failed"), "{said}");
+    assert!(said.contains("PARM-0007") && !said.contains("thread '"), "{said}");
 }
 
 #[test]
@@ -105,9 +101,8 @@ fn export_with_maps_is_reported_with_the_cure() {
     let cure = "export the model with options={'zipmap': False}";
     let parm = Parm::listening(&["worker", "--models", models, "--engine", "tract"]);
     parm.until("the log says it", |parm| parm.log().contains(cure));
-    let output = command().args(["models", "inspect", "maps", "--models", models]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(said.contains("engine tract") && said.contains(cure), "{output:?}");
+    let (_, said) = told(&["models", "inspect", "maps", "--models", models]);
+    assert!(said.contains("engine tract") && said.contains(cure), "{said}");
 }
 
 #[test]
@@ -115,11 +110,8 @@ fn engines_that_lack_an_operator_are_named() {
     let folder = TempDir::new().unwrap();
     model(folder.path(), "odd", &node("Frobnicate", [("axis", Attribute::Int(1))]));
     model(folder.path(), "usual", &node_softmax());
-    let inspected = |name: &str| {
-        let models = folder.path().to_str().unwrap();
-        let output = command().args(["models", "inspect", name, "--models", models]).output().unwrap();
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
+    let inspected =
+        |name: &str| told(&["models", "inspect", name, "--models", folder.path().to_str().unwrap()]).1;
     let line = |text: &str| text.lines().find(|line| line.starts_with("engine tract: ")).unwrap().to_owned();
     let odd = line(&inspected("odd"));
     assert!(odd.contains("Frobnicate") && !odd.contains("loads it"), "{odd}");

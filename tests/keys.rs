@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tonic::Code;
 
 use crate::support::grpc::{Grpc, Raw};
-use crate::support::process::{PATIENCE, command, root};
+use crate::support::process::{PATIENCE, refused, root, succeeds, told};
 use crate::support::routes;
 use crate::support::{Parm, affine, http};
 
@@ -42,9 +42,7 @@ impl Ring {
     fn add(&self, name: &str, flags: &[&str]) -> String {
         let path = self.path();
         let fixed = ["keys", "new", name, "--output", "json", "--file", path.to_str().unwrap()];
-        let output = command().args(fixed).args(flags).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let told: Value = serde_json::from_str(&succeeds(&[&fixed, flags].concat())).unwrap();
         told["key"].as_str().unwrap().to_owned()
     }
 
@@ -265,8 +263,7 @@ async fn logs_and_pages_contain_no_key() {
             status
         );
     }
-    let dumped = command().args(&arguments).arg("--dump-config").output().unwrap();
-    let dumped = String::from_utf8_lossy(&dumped.stdout).into_owned();
+    let dumped = succeeds(&[&arguments[..], &["--dump-config"]].concat());
     let file = fs::read_to_string(ring.path()).unwrap();
     let digests =
         file.lines().filter_map(|line| line.strip_prefix("sha256 = ")).map(|line| line.trim_matches('"'));
@@ -287,31 +284,23 @@ async fn logs_and_pages_contain_no_key() {
 fn keys_are_created_listed_and_checked() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("keys.toml");
-    let run = |words: &[&str]| {
-        let output = command().args(words).output().unwrap();
-        let told = [output.stdout, output.stderr].concat();
-        (output.status.code(), String::from_utf8_lossy(&told).into_owned())
-    };
     let file = path.to_str().unwrap();
-    let (code, told) = run(&["keys", "new", "a"]);
+    let (code, made) = told(&["keys", "new", "a"]);
     assert_eq!(code, Some(0));
     assert!(
-        told.contains("[[key]]\nname = \"a\"\nsha256 = \"") && told.contains("role = \"infer\""),
-        "{told}"
+        made.contains("[[key]]\nname = \"a\"\nsha256 = \"") && made.contains("role = \"infer\""),
+        "{made}"
     );
-    let key = told.lines().find(|line| line.starts_with("parm_")).unwrap();
+    let key = made.lines().find(|line| line.starts_with("parm_")).unwrap();
     assert_eq!(key.len(), "parm_".len() + 64);
     assert!(!path.exists());
     let limits = ["--role", "control", "--rate", "2.5", "--concurrency", "4", "--file", file];
-    assert_eq!(run(&[&["keys", "new", "ops"][..], &limits].concat()).0, Some(0));
+    assert_eq!(told(&[&["keys", "new", "ops"][..], &limits].concat()).0, Some(0));
     let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
-    let again = run(&["keys", "new", "ops", "--file", file]);
-    assert_eq!(again.0, Some(64), "{}", again.1);
-    assert!(again.1.contains("two keys are called 'ops'"), "{}", again.1);
-    let bad = run(&["keys", "new", "a b"]);
-    assert_eq!(bad.0, Some(64), "{}", bad.1);
-    let (_, listed) = run(&["keys", "list", file]);
+    refused(&["keys", "new", "ops", "--file", file], Some(64), "two keys are called 'ops'");
+    refused(&["keys", "new", "a b"], Some(64), "");
+    let (_, listed) = told(&["keys", "list", file]);
     assert!(
         listed.contains("ops")
             && listed.contains("control")
@@ -326,10 +315,10 @@ fn keys_are_created_listed_and_checked() {
         models.display()
     );
     fs::write(&config, written).unwrap();
-    let (_, checked) = run(&["doctor", config.to_str().unwrap()]);
+    let (_, checked) = told(&["doctor", config.to_str().unwrap()]);
     assert!(checked.contains("ok   keys: 1 in") && checked.contains("1 control"), "{checked}");
     fs::write(&path, "").unwrap();
-    let (code, checked) = run(&["doctor", config.to_str().unwrap()]);
+    let (code, checked) = told(&["doctor", config.to_str().unwrap()]);
     assert_eq!(code, Some(1));
     assert!(checked.contains("FAIL keys:") && checked.contains("has no keys"), "{checked}");
 }
@@ -344,8 +333,7 @@ fn check_tries_the_keys_of_a_configuration() {
         let worker = worker.http;
         let written = format!("{own}[frontend]\nworkers = [\"http://{worker}\"]\nclient = {{ {key} }}\n");
         fs::write(&config, written).unwrap();
-        let output = command().arg("doctor").arg(&config).output().unwrap();
-        String::from_utf8(output.stdout).unwrap()
+        told(&["doctor", config.to_str().unwrap()]).1
     };
     let token = |key: &str| format!("token = \"{key}\"");
     for (key, line) in [

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::Parm;
 use crate::support::files::npy;
-use crate::support::process::command;
+use crate::support::process::{command, refused};
 
 /// One request at a time, so that a busy machine misses no schedule.
 const BRIEF: &[&str] =
@@ -91,13 +91,7 @@ fn invalid_arguments_are_rejected_with_advice() {
             "for a shorter time or at a lower rate",
         ),
     ] {
-        let output = command()
-            .args(["load", &url, "--quiet"])
-            .args(if arguments[0] == "--model" { &[][..] } else { &["--model", "affine"] })
-            .args(arguments)
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains(reason), "{arguments:?}: {said}");
+        let model = if arguments[0] == "--model" { &[][..] } else { &["--model", "affine"] };
+        refused(&[&["load", &url, "--quiet"], model, arguments].concat(), None, reason);
     }
 }

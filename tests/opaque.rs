@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::thread;
 
-use crate::support::process::PATIENCE;
+use crate::support::process::{PATIENCE, refused, told};
 use crate::support::upstream::{Upstream, say};
 use crate::support::{Parm, affine, http};
 
@@ -95,16 +95,9 @@ fn keys_are_for_parm_and_not_for_the_server() {
     assert_eq!(server.heard()[0].header("authorization").as_deref(), Some("Bearer sk-mine"));
     let folder = tempfile::TempDir::new().unwrap();
     let keys = folder.path().join("keys.toml");
-    let made = crate::support::process::command()
-        .args(["keys", "new", "app", "--role", "infer", "--file"])
-        .arg(&keys)
-        .output()
-        .unwrap();
-    let key = String::from_utf8_lossy(&made.stdout);
-    let key = key
-        .split_whitespace()
-        .find(|word| word.starts_with("parm_"))
-        .unwrap_or_else(|| panic!("no key in {key}{}", String::from_utf8_lossy(&made.stderr)));
+    let (_, made) = told(&["keys", "new", "app", "--role", "infer", "--file", keys.to_str().unwrap()]);
+    let key = made.split_whitespace().find(|word| word.starts_with("parm_"));
+    let key = key.unwrap_or_else(|| panic!("no key in {made}"));
     let file = format!("server.keys_file={}", keys.display());
     let closed = over(&[&server], &["--set", &file, "--set", "frontend.client.token=theirs"]);
     assert_eq!(http::post(closed.http, CHAT, b"a").status, 401);
@@ -170,9 +163,7 @@ fn wrong_upstreams_are_explained_at_start() {
         ),
         (&["--upstream", "http://a:1", "--set", "frontend.upstreams.concurrency=0"], "concurrency"),
     ] {
-        let output = crate::support::process::command().arg("serve").args(arguments).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains(part), "{arguments:?}: {said}");
+        let said = refused(&[&["serve"], arguments].concat(), None, part);
         assert!(!said.contains("upstream+"), "the address is quoted as it was written: {said}");
     }
 }
@@ -228,10 +219,7 @@ fn settings_without_effect_on_requests_as_they_are() {
             "frontend.models.chat.policy",
         ),
     ] {
-        let mut command = crate::support::process::command();
-        command.args(["serve", "--upstream", "http://127.0.0.1:1", "--dump-config"]).args(flags);
-        let output = command.output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(64) && told.contains(words), "{flags:?}: {told}");
+        let serve = ["serve", "--upstream", "http://127.0.0.1:1", "--dump-config"];
+        refused(&[&serve, flags].concat(), Some(64), words);
     }
 }

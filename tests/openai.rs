@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::Parm;
 use crate::support::http;
-use crate::support::process::command;
+use crate::support::process::{command, refused};
 
 /// A worker with an emulated chat server whose iterations take half a millisecond.
 fn chat_server(arguments: &[&str]) -> Parm {
@@ -82,6 +82,7 @@ fn faults_are_changed_at_run_time() {
 #[test]
 fn invalid_flags_of_a_chat_load_are_rejected_with_advice() {
     let server = chat_server(&[]);
+    let url = format!("http://{}", server.http);
     let folder = tempfile::TempDir::new().unwrap();
     let trace = folder.path().join("times.txt");
     fs::write(&trace, "0.5\n1\n").unwrap();
@@ -94,8 +95,6 @@ fn invalid_flags_of_a_chat_load_are_rejected_with_advice() {
         (&["--openai", "--extra-body", "[]"], "give a JSON object"),
         (&["--prompt-tokens", "5"], "--openai"),
     ] {
-        let output = load(&server, arguments);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains(reason), "{arguments:?}: {said}");
+        refused(&[&["load", &url, "--model", "tiny"], arguments].concat(), None, reason);
     }
 }

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use tempfile::TempDir;
 
 use crate::doctor::{doctor, of_frontend};
-use crate::support::process::{command, configuration};
+use crate::support::process::{command, configuration, succeeds};
 use crate::support::{Parm, http};
 
 /// Two models with one signature. An instance serves twenty queries of `big` a second.
@@ -27,9 +27,7 @@ fn models() -> (TempDir, String) {
 
 fn set(parm: &Parm, change: &str) -> String {
     let url = format!("http://{}", parm.admin.unwrap());
-    let output = command().args(["ctl", "set", "big", change, "--url", &url]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    succeeds(&["ctl", "set", "big", change, "--url", &url])
 }
 
 #[test]

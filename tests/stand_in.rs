@@ -7,7 +7,7 @@ use parm_protocol::{InferRequest, InferResponse, ModelRef, NamedTensor, Paramete
 use tempfile::TempDir;
 
 use crate::support::load::connect;
-use crate::support::process::{PATIENCE, command, configuration};
+use crate::support::process::{PATIENCE, configuration, refused};
 use crate::support::{Parm, http};
 
 /// Two models with one signature.
@@ -125,15 +125,12 @@ async fn stand_in_at_the_frontend_answers_when_all_workers_die() {
 #[test]
 fn stand_in_at_the_frontend_needs_workers_and_models() {
     let (_folder, config) = models();
-    let placed = ["--stand-in-at", "frontend"];
     for (words, wanted) in [
         (vec!["--config", &config, "--stand-in", "small"], "name them with --worker URL"),
         (vec!["--worker", "http://127.0.0.1:1"], "name its repository with --models FOLDER"),
         (vec!["--worker", "http://127.0.0.1:1", "--config", &config], "no bundle names a stand-in"),
         (vec!["--worker", "http://127.0.0.1:1", "--policy", "hedge"], "leave out the policy"),
     ] {
-        let output = command().arg("serve").args(placed).args(&words).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(64) && said.contains(wanted), "{words:?}: {said}");
+        refused(&[&["serve", "--stand-in-at", "frontend"], &words[..]].concat(), Some(64), wanted);
     }
 }

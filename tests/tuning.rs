@@ -6,7 +6,7 @@ use std::process::Output;
 use tempfile::TempDir;
 
 use crate::support::Parm;
-use crate::support::process::{command, text};
+use crate::support::process::{command, refused, text};
 
 /// A small search, so that the tests are short.
 const SMALL: [&str; 6] = ["--queries", "12000", "--repeats", "2", "--seed", "7"];
@@ -62,10 +62,7 @@ fn invalid_input_exits_64_with_advice() {
     ] {
         // A repeated flag is rejected, and some cases have their own flags.
         let small = if arguments.contains(&"--queries") { &[][..] } else { &SMALL[..] };
-        let output = command().arg("tune").args(base).args(arguments).args(small).output().unwrap();
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(64), "{arguments:?}: {said}");
-        assert!(said.contains(word), "{arguments:?} must name {word}: {said}");
+        refused(&[&["tune"], &base[..], arguments, small].concat(), Some(64), word);
     }
 }
 

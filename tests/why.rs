@@ -8,7 +8,7 @@ use parm_workload::Random;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::process::{command, text};
+use crate::support::process::{command, refused, text};
 use crate::support::{Parm, affine};
 
 /// Writes a recording of six instances, of which number 2 is five times slower.
@@ -107,10 +107,7 @@ fn short_recording_gives_p99_and_a_shorter_one_an_error() {
         (&[file.to_str().unwrap(), "--policy", "hope"], "hedge"),
         (&[file.to_str().unwrap(), "--config", "/no/such/parm.toml"], "/no/such/parm.toml"),
     ] {
-        let output = why(arguments);
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(64), "{arguments:?}: {said}");
-        assert!(said.contains(word), "{arguments:?} must name {word}: {said}");
+        refused(&[&["doctor"], arguments].concat(), Some(64), word);
     }
 }
 

@@ -229,6 +229,32 @@ pub fn run(arguments: &[&str]) -> Output {
     child.wait_with_output().unwrap()
 }
 
+/// The status of a command, and all that it prints.
+pub fn told(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = run(arguments);
+    (output.status.code(), text(&[output.stdout, output.stderr].concat()))
+}
+
+/// The output of a command that must succeed.
+pub fn succeeds(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// The errors of a command that must fail, with this status if one is given, and say this.
+pub fn refused(arguments: &[&str], status: Option<i32>, words: &str) -> String {
+    let output = run(arguments);
+    let said = text(&output.stderr);
+    let code = output.status.code();
+    assert!(
+        code != Some(0) && (status.is_none() || code == status),
+        "{arguments:?} ends with {code:?}: {said}"
+    );
+    assert!(said.contains(words), "{arguments:?} must say '{words}': {said}");
+    said
+}
+
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
