@@ -176,8 +176,8 @@ impl Excuses {
 }
 
 fn ejects_the_well(own: &PoolSettings) -> bool {
-    // A single failure suffices, or an ejected instance is not tried again within the time of a recovery.
-    own.ejection.failures.get() < 2 || own.ejection.backoff_min > Duration::from_secs(2)
+    // A single failure suffices.
+    own.ejection.failures.get() < 2
 }
 
 /// Conditions other than the settings.
