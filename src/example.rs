@@ -38,8 +38,6 @@ const SERVED: &[File] = files![
 
 /// What only the demo needs.
 const DEMO: &[File] = files![
-    "models/fashion-linear/NOTICE",
-    "models/fashion-linear/1/model.onnx",
     "examples/fashion-mnist/NOTICE",
     "examples/fashion-mnist/images-idx3-ubyte.gz",
     "examples/fashion-mnist/labels-idx1-ubyte.gz",

@@ -102,33 +102,6 @@ fn policy_that_serve_rejects_is_reported() {
 }
 
 #[test]
-fn names_of_models_that_do_not_exist_are_reported() {
-    let named = |name: &str| {
-        let text = format!(
-            "{}load = [\"{name}\"]\nunbatched = [\"{name}\"]\nbatched = [\"{name}\"]\n\
-             [backend.weights]\n{name} = 4\n\
-             [frontend]\nunbatched = [\"{name}\"]\n[frontend.models.{name}]\npolicy = \"none\"\n",
-            test_models()
-        );
-        of_configuration(&text).1
-    };
-    let said = named("afine");
-    for setting in [
-        "frontend.models",
-        "frontend.unbatched",
-        "backend.load",
-        "backend.batched",
-        "backend.unbatched",
-        "backend.weights",
-    ] {
-        let line = format!("FAIL {setting}: the model repository has no model 'afine': it has affine\n");
-        assert_has(&said, &[&line]);
-    }
-    let said = named("affine");
-    assert!(!said.contains("the model repository has no model"), "{said}");
-}
-
-#[test]
 fn faults_of_settings_that_stop_a_server_are_reported() {
     let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let address = free();

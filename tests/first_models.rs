@@ -131,32 +131,23 @@ fn trees_on_tract_are_a_warning() {
 }
 
 #[test]
-fn ignored_fields_of_config_pbtxt_are_logged() {
+fn mistakes_and_ignored_fields_of_config_pbtxt_are_logged() {
     let folder = TempDir::new().unwrap();
-    model(folder.path(), "soft", &node_softmax());
-    let config = "max_batch_size: 8\ninstance_group [{ count: 2 }]\ndynamic_batching { }\n";
-    fs::write(folder.path().join("soft/config.pbtxt"), config).unwrap();
+    let config = |name: &str, config: &str| {
+        model(folder.path(), name, &node_softmax());
+        fs::write(folder.path().join(name).join("config.pbtxt"), config).unwrap();
+    };
+    config("soft", "max_batch_size: 8\ninstance_group [{ count: 2 }]\ndynamic_batching { }\n");
+    config("wrong", "max_batch_size: many\ndynamic_batching { preferred_batch_size: [ 4 ]\n");
     let parm = Parm::start(&["worker", "--models", folder.path().to_str().unwrap()]);
     let log = parm.log();
-    let line = log.lines().find(|line| line.contains("other fields are ignored")).unwrap();
-    assert!(line.contains("instance_group, dynamic_batching"), "{line}");
-    assert_eq!(http::get(parm.http, "/v2/models/soft/config").json()["max_batch_size"], 8);
-}
-
-#[test]
-fn mistakes_of_config_pbtxt_are_warned_of_once() {
-    let folder = TempDir::new().unwrap();
-    model(folder.path(), "soft", &node_softmax());
-    let file = folder.path().join("soft/config.pbtxt");
-    fs::write(&file, "max_batch_size: many\ndynamic_batching { preferred_batch_size: [ 4 ]\n").unwrap();
-    let parm = Parm::start(&["worker", "--models", folder.path().to_str().unwrap()]);
-    let log = parm.log();
+    let count =
+        |parts: [&str; 3]| log.lines().filter(|line| parts.iter().all(|part| line.contains(part))).count();
+    assert_eq!(count(["other fields are ignored", "soft", "instance_group, dynamic_batching"]), 1, "{log}");
     for problem in ["max_batch_size is 'many'", "the file is not complete"] {
-        let told = |line: &&str| {
-            line.contains("WARN") && line.contains(problem) && line.contains(file.to_str().unwrap())
-        };
-        assert_eq!(log.lines().filter(told).count(), 1, "{log}");
+        assert_eq!(count(["WARN", problem, "wrong/config.pbtxt"]), 1, "{log}");
     }
+    assert_eq!(http::get(parm.http, "/v2/models/soft/config").json()["max_batch_size"], 8);
 }
 
 const METADATA: &str = r#"{"name": "toy", "versions": ["1"], "platform": "toy",

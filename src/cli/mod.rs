@@ -201,7 +201,7 @@ pub struct Demo {
     /// Length of the traffic
     #[arg(long, default_value_t = 17.0)]
     pub seconds: f64,
-    /// Policies to compare: least-requests, hedge, stand-in, parm+, exact, parm, equal
+    /// Policies to compare: least-requests, hedge, stand-in, parm+
     #[arg(
         long,
         value_name = "NAMES",

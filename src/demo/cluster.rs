@@ -49,9 +49,9 @@ impl Cluster {
     /// Starts the servers and waits until all have joined.
     pub async fn start(policy: Policy, models: &Models, pace: &Pace) -> anyhow::Result<Self> {
         let work = Arc::new(Mutex::new(0.0));
-        let costs = Arc::new(models.costs(policy.model()));
+        let costs = Arc::new(models.costs());
         let mut servers = Vec::new();
-        for (number, server) in (0..).zip(models.servers.iter().take(policy.servers)) {
+        for (number, server) in (0..).zip(&models.servers) {
             let pace = Pace { instance: number, costs: costs.clone(), work: work.clone(), ..pace.clone() };
             servers.push(Paced::start(server.clone(), pace, Handle::current())?);
         }
@@ -60,7 +60,7 @@ impl Cluster {
                 Serving::Balancer(LeastRequests { open: Mutex::new((vec![0; servers.len()], 0)), servers })
             }
             Some(dispatch) => {
-                let bundles = (!policy.is_linear()).then(|| models.folder.clone());
+                let bundles = Some(models.folder.clone());
                 let config = parm_frontend::Config { bundles, dispatch, ..parm_frontend::Config::default() };
                 let wire = Arc::new(Wire::new(client::Config::default()));
                 let frontend = Frontend::start(config, wire, Timers::Precise)

@@ -23,6 +23,7 @@ use parm_loadgen::run::{Plan, Queries, Target, Work};
 use parm_workload::distribution::Distribution;
 use parm_workload::service::Service;
 use parm_workload::{Pattern, Schedule};
+use policy::SERVERS;
 use report::{Report, Standing};
 use script::Script;
 use tokio::runtime::Handle;
@@ -37,8 +38,8 @@ pub use policy::Policy;
 /// Median service time in milliseconds; sigma is 5 %.
 const SERVICE_MS: f64 = 10.0;
 
-/// What twelve servers can do, in queries per second.
-const CAPACITY: f64 = 12.0 * 1e3 / SERVICE_MS;
+/// What the servers of a policy can do, in queries per second.
+const CAPACITY: f64 = SERVERS as f64 * 1e3 / SERVICE_MS;
 
 /// Timeout of a query.
 const DEADLINE: Duration = Duration::from_secs(1);
@@ -62,7 +63,7 @@ fn check(flags: &cli::Demo) -> anyhow::Result<()> {
     ensure!((5.0..=3600.0).contains(&flags.seconds), "--seconds {}: give 5 to 3600", flags.seconds);
     ensure!(
         (1.0..=CAPACITY).contains(&flags.rate),
-        "--rate {}: 12 servers of {SERVICE_MS} ms answer {CAPACITY:.0} requests a second: give 1 to {CAPACITY:.0}",
+        "--rate {}: {SERVERS} servers of {SERVICE_MS} ms answer {CAPACITY:.0} requests a second: give 1 to {CAPACITY:.0}",
         flags.rate,
     );
     ensure!(!flags.policies.is_empty(), "--policies: name at least one of {}", Policy::names());
@@ -72,7 +73,7 @@ fn check(flags: &cli::Demo) -> anyhow::Result<()> {
 async fn demonstrate(flags: &cli::Demo, example: &Example) -> anyhow::Result<()> {
     let stop = shutdown::token()?;
     let script = Script::of(Duration::from_secs_f64(flags.seconds));
-    let mut schedule = Schedule::new(&script.faults(), flags.seed, Policy::MOST_SERVERS)?;
+    let mut schedule = Schedule::new(&script.faults(), flags.seed, SERVERS)?;
     let time_ms = Distribution::Lognormal { median: SERVICE_MS, sigma: 0.05 };
     let pace = Pace {
         service: Service { time_ms, ..Service::default() },
@@ -88,7 +89,7 @@ async fn demonstrate(flags: &cli::Demo, example: &Example) -> anyhow::Result<()>
     let (mut clusters, mut targets) = (Vec::new(), Vec::new());
     for policy in &flags.policies {
         let cluster = Arc::new(Cluster::start(*policy, &models, &pace).await?);
-        let (inputs, grader) = models.traffic(policy.model()).await?;
+        let (inputs, grader) = models.traffic().await?;
         let queries = Queries { client: cluster.clone(), inputs, grader: Some(grader) };
         let (work, runtime) = (Work::Queries(queries), Handle::current());
         targets.push(Target { work, runtime, live: Arc::default() });
@@ -137,5 +138,5 @@ async fn demonstrate(flags: &cli::Demo, example: &Example) -> anyhow::Result<()>
         standings.push(Standing::of(&cluster.policy, &run, *cluster.work.lock(), &script));
     }
     page.into_iter().for_each(Page::clear);
-    printer::show(&Report::of(flags, standings, models.costs(flags.policies[0].model())), flags.output)
+    printer::show(&Report::of(flags, standings, models.costs()), flags.output)
 }

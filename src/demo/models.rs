@@ -13,7 +13,7 @@ use parm_protocol::ModelRef;
 use parm_protocol::client::Client as _;
 use prometheus::Registry;
 
-use super::policy::Policy;
+use super::policy::{MODEL, Policy, SERVERS};
 use crate::example::Example;
 
 /// Runs that measure a model.
@@ -31,18 +31,14 @@ pub struct Models {
 impl Models {
     /// Loads and measures the models of some policies. Blocks while they load.
     pub async fn load(example: &Example, policies: &[Policy]) -> anyhow::Result<Self> {
-        let mut names: Vec<String> =
-            policies.iter().flat_map(|policy| policy.models).map(|name| (*name).into()).collect();
+        let others = policies.iter().flat_map(|policy| policy.models);
+        let mut names: Vec<String> = others.chain([&MODEL]).map(|name| (*name).into()).collect();
         names.sort_unstable();
         names.dedup();
         let config = parm_backend::Config {
             models: Some(example.models()),
             load: names.clone(),
-            instances: policies
-                .iter()
-                .filter_map(|policy| NonZeroUsize::new(policy.servers))
-                .max()
-                .context("no policy to compare")?,
+            instances: const { NonZeroUsize::new(SERVERS as usize).unwrap() },
             reload: Duration::ZERO,
             warm_up_runs: RUNS,
             measure: Duration::ZERO,
@@ -59,17 +55,17 @@ impl Models {
         Ok(Self { folder: example.models(), servers, images: example.images(), run_times })
     }
 
-    /// Returns the cost of a run of each model, as a share of a query's run by `deployed`. The demo emulates run times: a
+    /// Returns the cost of a run of each model, as a share of a query's run. The demo emulates run times: a
     /// stand-in or a parity model takes the same share of an emulated run that it takes of a real one.
-    pub fn costs(&self, deployed: &str) -> BTreeMap<String, f64> {
-        let query = self.run_times.get(deployed).map_or(1.0, Duration::as_secs_f64);
+    pub fn costs(&self) -> BTreeMap<String, f64> {
+        let query = self.run_times.get(MODEL).map_or(1.0, Duration::as_secs_f64);
         let cost = |(name, time): (&String, &Duration)| (name.clone(), time.as_secs_f64() / query);
         self.run_times.iter().map(cost).collect()
     }
 
     /// Returns requests of labelled images, which no model was trained on, and what grades the answers.
-    pub async fn traffic(&self, model: &str) -> anyhow::Result<(Inputs, Grader)> {
-        let model = self.servers[0].model_metadata(&ModelRef::latest(model)).await?;
+    pub async fn traffic(&self) -> anyhow::Result<(Inputs, Grader)> {
+        let model = self.servers[0].model_metadata(&ModelRef::latest(MODEL)).await?;
         let images = Column { input: None, path: self.images.join("images-idx3-ubyte.gz") };
         let recorded = Recorded::read(&model, &[images], 1)?;
         let recorded = recorded.with_labels(&self.images.join("labels-idx1-ubyte.gz"))?;

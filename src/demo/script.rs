@@ -78,13 +78,13 @@ pub fn troubled(schedule: &mut Schedule, at: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::Policy;
+    use crate::demo::SERVERS;
 
     #[test]
     fn servers_are_slow_and_then_one_is_frozen_at_every_length() {
         for seconds in [5, 20, 3600] {
             let script = Script::of(Duration::from_secs(seconds));
-            let mut schedule = Schedule::new(&script.faults(), 1, Policy::MOST_SERVERS).unwrap();
+            let mut schedule = Schedule::new(&script.faults(), 1, SERVERS).unwrap();
             let mut seen = |share: f64| {
                 let at = script.length.mul_f64(share);
                 (script.act(at), troubled(&mut schedule, at))

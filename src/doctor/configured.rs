@@ -18,7 +18,7 @@ use parm_transport::keys::{KeyFile, Role};
 use parm_transport::tls::{Standing, Tls};
 
 use super::asking::{key_remedy, rejection, together, within};
-use super::{Finding, engine, names};
+use super::{Finding, engine};
 use crate::cli::{Cli, Command};
 use crate::settings::Settings;
 
@@ -81,7 +81,6 @@ fn hosted(settings: &Settings) -> Vec<Finding> {
     let mut findings: Vec<Finding> = engine::device(settings).into_iter().collect();
     findings.extend(engine::look(settings));
     findings.extend(models(settings));
-    findings.extend(names::look(settings));
     findings.extend(engine::loads(settings));
     findings.extend(engine::memory(settings));
     findings

@@ -115,7 +115,11 @@ impl TractModel {
     fn of(mut proto: ModelProto, path: &Path, config: &EngineConfig, optimises: bool) -> Result<Self, Error> {
         // Exporters record inner shapes for their own batch size, which do not hold here.
         let onnx = tract_onnx::onnx().with_ignore_value_info(true);
-        trees::complete(&mut proto);
+        if trees::have_one_score(&proto) {
+            let message =
+                format!("tract gives wrong labels of trees with one score for two classes{TRY_ORT}");
+            return Err(Error::Load { path: path.into(), message });
+        }
         let mut nodes = proto.graph.iter().flat_map(|graph| &graph.node);
         let loops = nodes.any(|node| matches!(&*node.op_type, "Loop" | "Scan"));
         if optimises {
