@@ -44,13 +44,6 @@ async fn hedges_answer_when_a_worker_is_stopped() {
     assert!(frontend.metric("parm_hedges_total", &[]) > 0.0, "nothing was hedged");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_request_fails_when_a_worker_gets_sigterm() {
-    let (_frontend, mut workers) = survives(&["--policy", "none"], |workers| workers[0].signal("TERM")).await;
-    // The drained worker exits without an error.
-    assert!(workers[0].wait().success(), "{}", workers[0].log());
-}
-
 /// Each worker in turn receives SIGTERM, exits, and restarts on the same socket.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_request_fails_when_workers_restart_in_turn() {

@@ -3,10 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::thread;
-use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -98,24 +95,6 @@ fn pods_of_the_indexed_job_fill_one_folder() {
     let one = grid.json("one", &[]);
     assert_eq!(grid.json("joined", &["--join", "job"]), one);
     assert_eq!(grid.json("joined", &["--join", "job"]), one, "a join can be repeated");
-}
-
-#[test]
-fn share_killed_at_any_moment_leaves_whole_files() {
-    let grid = Grid::new(&FILE.replace("6000", "20000"));
-    for round in 0..12 {
-        let mut killed = grid.command("all", &["--share", "0/1"]).spawn().unwrap();
-        // Somewhere in the runs, writes and renames of its cells.
-        thread::sleep(Duration::from_millis(15 + 11 * round));
-        kill_process(Pid::from_child(&killed), Signal::KILL).unwrap();
-        killed.wait().unwrap();
-        for name in grid.results("all") {
-            let text = fs::read_to_string(grid.path().join("all/cells").join(&name)).unwrap();
-            assert!(serde_json::from_str::<Value>(&text).is_ok(), "round {round}: {name}: {text:.300}");
-        }
-    }
-    assert!(grid.run("all", &["--share", "0/1"]).status.success());
-    assert_eq!(grid.json("joined", &["--join", "all"]), grid.json("one", &[]));
 }
 
 #[test]

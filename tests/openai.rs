@@ -66,20 +66,6 @@ fn trace_is_replayed_faster_with_its_sizes() {
 }
 
 #[test]
-fn faults_are_changed_at_run_time() {
-    let server = chat_server(&["--faults"]);
-    let plan = br#"{"error_rate": 1}"#;
-    assert_eq!(http::post(server.metrics, "/faults", plan).status, 200);
-    let output = load(&server, &["--openai", "--rate", "50", "--seconds", "0.3"]);
-    let report = report(&output);
-    assert_eq!(
-        (&report["chats"]["answered"], &report["failures"][0]["reason"]),
-        (&Value::from(0), &Value::from("status 500"))
-    );
-    assert_eq!(output.status.code(), Some(1), "the run is invalid");
-}
-
-#[test]
 fn invalid_flags_of_a_chat_load_are_rejected_with_advice() {
     let server = chat_server(&[]);
     let url = format!("http://{}", server.http);

@@ -86,25 +86,6 @@ fn record_error_has_advice_when_the_frontend_is_unusable() {
 }
 
 #[test]
-fn summary_of_a_rollout_tells_its_versions_apart() {
-    let folder = TempDir::new().unwrap();
-    let file = folder.path().join("rollout.jsonl");
-    let model =
-        |number: u8| format!(r#"{{"model":{{"number":{number},"name":"ver","version":"{}"}}}}"#, number + 1);
-    let query =
-        |at_us: u32, model: u8| format!(r#"{{"query":{{"at_us":{at_us},"model":{model},"rows":1}}}}"#);
-    let start = r#"{"recording":{"format":1,"unix_ms":5}}"#.to_owned();
-    let lines = [start, model(0), query(1000, 0), model(1), query(2000, 1), query(3000, 1)];
-    fs::write(&file, lines.join("\n") + "\n").unwrap();
-    let said = |more: &[&str]| told(&[&["record", "--summary", file.to_str().unwrap()], more].concat()).1;
-    assert!(said(&[]).contains("queries of ver/1, ver/2: name one"), "{}", said(&[]));
-    let all = said(&["--model", "ver"]);
-    assert!(all.contains("3 queries") && all.contains("versions 1 and 2 of ver count as one model"), "{all}");
-    let one = said(&["--model", "ver/2"]);
-    assert!(one.contains("2 queries of model 'ver/2'") && !one.contains("count as one"), "{one}");
-}
-
-#[test]
 fn recording_of_a_killed_frontend_has_its_last_seconds() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("run.jsonl");

@@ -49,20 +49,9 @@ async fn answers_every_client(parm: &Parm) {
 }
 
 #[tokio::test]
-async fn embedded_instances_serve() {
-    let parm = Parm::serve(&["--instances", "2"]);
-    answers_every_client(&parm).await;
-    assert!(parm.metric("nv_inference_request_success", &["model=\"affine\""]) >= 7.0);
-}
-
-#[tokio::test]
-async fn a_worker_serves_by_itself() {
-    answers_every_client(&Parm::worker(&[])).await;
-}
-
-#[tokio::test]
-async fn a_frontend_over_workers_serves() {
+async fn workers_and_the_frontend_over_them_serve() {
     let workers = [Parm::worker(&[]), Parm::worker(&[])];
+    answers_every_client(&workers[0]).await;
     let urls = [format!("http://{}", workers[0].http), format!("grpc://{}", workers[1].grpc)];
     let parm = Parm::start(&["serve", "--worker", &urls[0], "--worker", &urls[1]]);
     answers_every_client(&parm).await;
@@ -79,18 +68,12 @@ async fn a_worker_on_a_unix_socket_serves_a_frontend() {
 }
 
 #[tokio::test]
-async fn response_reports_its_outcome() {
-    let parm = Parm::serve(&["--instances", "1"]);
-    parm.until_model_ready();
+async fn embedded_instances_answer_at_every_documented_path() {
+    let parm = Parm::serve(&["--instances", "2"]);
+    answers_every_client(&parm).await;
     let answer = affine::infer(parm.http, &affine::rows(1, 2));
     assert_eq!(answer.header("parm-outcome").as_deref(), Some("exact"));
     assert_eq!(answer.json()["parameters"]["parm_outcome"], json!("exact"));
-}
-
-#[test]
-fn documented_paths_answer() {
-    let parm = Parm::serve(&["--instances", "1"]);
-    parm.until_model_ready();
     let document = http::get(parm.http, "/v2/openapi.json").json();
     let paths = document["paths"].as_object().unwrap();
     assert!(paths.contains_key("/v2/models/{model}/infer"), "{:?}", paths.keys().collect::<Vec<_>>());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use parm_lab::tuner::{Limits, Problem, Profile, Recording, fit, measure};
+use parm_lab::tuner::{Limits, Problem, Profile, Recording, measure};
 use parm_protocol::client::Client;
 use parm_transport::client::{self, Endpoint};
 use parm_workload::Faults;
@@ -19,6 +19,7 @@ use super::worth;
 use crate::Failure;
 use crate::cli::tune::{Cluster, Tune};
 use crate::progress::Bar;
+use crate::record;
 
 /// Builds the problem that the flags describe.
 pub fn of(flags: &Tune) -> Result<Problem, Failure> {
@@ -65,14 +66,8 @@ fn recorded(cluster: &Cluster) -> anyhow::Result<Option<(Recording, Profile)>> {
 
 /// Reads a recording, derives its profile, and prints that on stderr.
 pub fn read(path: &Path, model: Option<&str>) -> anyhow::Result<(Recording, Profile)> {
-    let named = || path.display().to_string();
-    let file = std::fs::File::open(path).with_context(|| format!("cannot read {}", named()))?;
-    let recording = Recording::read(std::io::BufReader::new(file), model).with_context(named)?;
-    let profile = fit(&recording).with_context(named)?;
-    if let Some(merged) = recording.merged() {
-        eprintln!("{}: {merged}", named());
-    }
-    eprintln!("{}: {profile}", named());
+    let recording = record::read(path, model)?;
+    let profile = record::profile(&recording, &path.display().to_string())?;
     Ok((recording, profile))
 }
 
