@@ -3,7 +3,7 @@
 //! Fields with `skip` are constants outside of tests: no operator has a reason to choose them, so files reject their names.
 
 use std::collections::BTreeMap;
-use std::num::{NonZeroU16, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -60,9 +60,6 @@ pub struct Config {
     // A share with less than its part of the queue may exceed it.
     #[serde(with = "Whole::<1, 1_000_000>")]
     pub queue: NonZeroUsize,
-    /// Weights of models for weighted fair queueing, by model. A model in a share has the weight of the share. Default: none,
-    /// each model has weight 1.
-    pub weights: BTreeMap<String, NonZeroU16>,
     /// Configured shares, next to those of models.
     #[serde(skip)]
     pub shares: parm_shares::Settings,
@@ -156,7 +153,6 @@ impl Default for Config {
             instances: NonZeroUsize::MIN,
             memory_mb: 0,
             queue: const { NonZeroUsize::new(256).unwrap() },
-            weights: BTreeMap::new(),
             shares: parm_shares::Settings::default(),
             max_rows: const { NonZeroUsize::new(1024).unwrap() },
             max_wait: Duration::from_secs(60),
