@@ -6,7 +6,6 @@ The messages are assembled by hand, so that the seeds need only Python and do no
 
 import json
 import struct
-import tomllib
 from pathlib import Path
 
 HERE = Path(__file__).parent / "seeds"
@@ -198,45 +197,6 @@ def workers():
     save("workers", "every_kind", "\n".join(lines).encode())
 
 
-def admin():
-    """Writes every route of the admin API once, and other requests of callers and browsers."""
-
-    def request(name, line, body=None, *headers):
-        kind = ["content-type: application/json"] if body is not None else []
-        content = b"" if body is None else body if isinstance(body, bytes) else compact(body)
-        save("admin", name, "\n".join([line, *kind, *headers]).encode() + b"\n\n" + content)
-
-    for name, path in [("list", "instances"), ("one", "instances/1"), ("gone", "instances/9"), ("shares", "shares")]:
-        request(name, f"GET /admin/v1/{path}")
-    for name, path in [("page", "/"), ("file", "/page/main.js"), ("no_file", "/page/none"), ("no_path", "/admin/v1/%20")]:
-        request(name, f"GET {path}")
-    request("queries", "GET /admin/v1/queries?model=double&outcome=exact&request=q&slowest=true&limit=5")
-    request("query", "GET /admin/v1/queries/0000002a00000007")
-    request("recording", "GET /admin/v1/recording?seconds=1")
-    request("stream", "GET /admin/v1/stream?since=1795328964114", None, "accept: application/x-ndjson")
-    request("settings", "GET /admin/v1/settings")
-    request("settings_of", "GET /admin/v1/settings/double")
-    request("forget", "DELETE /admin/v1/settings/double")
-    request("add", "POST /admin/v1/instances", {"url": "http://10.0.0.5:8000"})
-    request("remove", "DELETE /admin/v1/instances/3")
-    for order in ["drain", "undrain", "eject"]:
-        request(order, f"POST /admin/v1/instances/1/{order}")
-    # `just docs-refresh` writes this file.
-    dispatch = tomllib.loads((HERE / "settings/defaults").read_text())["frontend"]["dispatch"]
-    request("patch_all", "PATCH /admin/v1/settings", dispatch)
-    for field, value in dispatch.items():
-        request(f"patch_{field}", "PATCH /admin/v1/settings/double", {field: value})
-    request("patch_null", "PATCH /admin/v1/settings", {"policy": None, "hedge": {"budget": None}})
-    request("patch_wrong", "PATCH /admin/v1/settings", {"policy": "best"})
-    request("patch_kind", "PATCH /admin/v1/settings", b"\xff\xfe")
-    request("reader", "GET /admin/v1/settings", None, "authorization: Bearer parm_reader")
-    request("reader_changes", "PATCH /admin/v1/settings", {"policy": "none"}, "authorization: Bearer parm_reader")
-    request("reader_basic", "GET /admin/v1/instances", None, "authorization: Basic b3BzOnBhcm1fcmVhZGVy")
-    site = ["host: 127.0.0.1:8003", "origin: http://127.0.0.1:8003", "sec-fetch-site: same-origin"]
-    request("browser", "PATCH /admin/v1/settings", {"queue_limit": 77}, *site)
-    request("foreign", "GET /admin/v1/stream", None, "host: evil.example", "origin: http://evil.example")
-
-
 def opaque_requests():
     def request(name, *lines, body=b""):
         save("opaque_requests", name, "\r\n".join([*lines, "", ""]).encode() + body)
@@ -294,7 +254,6 @@ def opaque_answers():
 
 
 frames()
-admin()
 opaque_requests()
 opaque_answers()
 copies()

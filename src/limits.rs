@@ -128,9 +128,7 @@ struct Case {
 impl Case {
     fn new(leaf: &Leaf, text: &str) -> Self {
         let (path, value) = match leaf.path.as_slice() {
-            [before @ .., table, last] if last == "*" && table != "weights" => {
-                (&leaf.path[..before.len() + 1], format!("[{text}]"))
-            }
+            [before @ .., _, last] if last == "*" => (&leaf.path[..before.len() + 1], format!("[{text}]")),
             whole => (whole, text.to_owned()),
         };
         let named = path.join(".").replace('*', "one");

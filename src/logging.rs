@@ -206,18 +206,23 @@ mod tests {
         }
     }
 
-    #[test]
-    fn paths_of_the_build_machine_are_left_out() {
+    /// What is logged meanwhile.
+    fn written(work: impl FnOnce()) -> String {
         let page = Page::default();
         let lines = tracing_subscriber::fmt::layer().with_writer(page.clone()).with_ansi(false);
         let lines = lines.without_time().with_target(false).fmt_fields(fields());
         let lines = lines.with_filter(filter("info").unwrap());
-        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), work);
+        String::from_utf8(page.0.lock().unwrap().clone()).unwrap()
+    }
+
+    #[test]
+    fn paths_of_the_build_machine_are_left_out() {
+        let written = written(|| {
             tracing::info!(log.file = "/build/registry/x.rs", log.line = 7, count = 3, "activated");
             tracing::info!(target: "tract_linalg::x86_64", "features of the processor");
             tracing::warn!(target: "tract_linalg::x86_64", "a fault");
         });
-        let written = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
         assert!(written.contains("activated") && written.contains("count=3"), "{written}");
         assert!(!written.contains("/build") && !written.contains("features"), "{written}");
         assert!(written.contains("a fault"), "{written}");
@@ -225,15 +230,11 @@ mod tests {
 
     #[test]
     fn client_text_is_escaped_in_log_lines() {
-        let page = Page::default();
-        let lines = tracing_subscriber::fmt::layer().with_writer(page.clone()).with_ansi(false);
-        let lines = lines.without_time().with_target(false).fmt_fields(fields());
         let name = "x\n ERROR all is lost\u{1b}[31m\r\u{9b}\u{202e}é";
-        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
+        let written = written(|| {
             tracing::error!(name, error = %format_args!("no model '{name}'"), count = 3, "model not loaded");
             tracing::info!("response {name}");
         });
-        let written = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
         let lines: Vec<&str> = written.lines().collect();
         assert_eq!(lines.len(), 2, "{written}");
         assert!(

@@ -80,10 +80,7 @@ async fn ask(seconds: u64, admin: &Admin) -> anyhow::Result<Hearing> {
 
 /// Prints a summary of a recording. Too little data for a profile is not an error: the arrivals may suffice.
 fn summary(path: &Path, flags: &Record) -> Result<(), Failure> {
-    let file = open(path)?;
-    let named = || path.display().to_string();
-    let reader = std::io::BufReader::new(file);
-    let recording = Recording::read(reader, flags.model.as_deref()).with_context(named)?;
+    let recording = read(path, flags.model.as_deref())?;
     let profile = parm_lab::tuner::fit(&recording);
     let mut out = crate::printer::stdout();
     match flags.output {
@@ -97,10 +94,21 @@ fn summary(path: &Path, flags: &Record) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Opens a recording.
-pub fn open(path: &Path) -> anyhow::Result<fs::File> {
+/// Reads a recording.
+pub fn read(path: &Path, model: Option<&str>) -> anyhow::Result<Recording> {
     ensure!(!path.is_dir(), "{} is a folder: name the file of a recording", path.display());
-    fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))
+    let file = fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Recording::read(std::io::BufReader::new(file), model).with_context(|| path.display().to_string())
+}
+
+/// Derives the profile of a recording, and prints it on stderr.
+pub fn profile(recording: &Recording, named: &str) -> anyhow::Result<Profile> {
+    let profile = parm_lab::tuner::fit(recording).with_context(|| named.to_owned())?;
+    if let Some(merged) = recording.merged() {
+        eprintln!("{named}: {merged}");
+    }
+    eprintln!("{named}: {profile}");
+    Ok(profile)
 }
 
 fn worded(recording: &Recording, profile: &Result<Profile, parm_lab::Error>) -> String {

@@ -325,12 +325,18 @@ fn file(path: &Path) -> anyhow::Result<toml::Table> {
 }
 
 /// Settings outside of the models' that were removed, and why each is gone.
-const REMOVED: [(&str, &str); 10] = [
+const REMOVED: [(&str, &str); 16] = [
     ("frontend.neighbours", "frontends tell each other nothing"),
     ("frontend.requests.retry_after_ms", "a second fits all clients"),
     ("frontend.instances.models_interval_ms", "models are checked every 5 s"),
+    ("frontend.instances.limit", "4,096 instances are more than a frontend can check"),
+    ("frontend.instances.health_failures", "an instance is gone after three silent checks"),
+    ("frontend.instances.version_share", "a new version gets requests once half of the instances have it"),
+    ("frontend.instances.drain_timeout_ms", "a removed instance has 30 s for its jobs"),
+    ("frontend.kubernetes.service_account", "the folder is the same in all pods"),
     ("server.max_streams", "a connection has 1,024 streams"),
-    ("server.frames.max_queued_bytes", "a connection queues 128 MiB"),
+    ("server.frames", "a connection has 1,024 requests in progress and queues 128 MiB"),
+    ("backend.weights", "only shares have weights: list the model in one"),
     ("backend.tokens", "a worker that several frontends use always coordinates them"),
     ("backend.upstream", "frontends use other servers without a worker"),
     ("backend.chat.chunk", "an iteration reads 512 tokens"),

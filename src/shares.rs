@@ -45,7 +45,7 @@ impl Settings {
     }
 
     /// The models that this process can serve.
-    pub fn known_models(&self) -> anyhow::Result<BTreeSet<String>> {
+    fn known_models(&self) -> anyhow::Result<BTreeSet<String>> {
         let mut known: BTreeSet<String> = self.backend.emulated.keys().cloned().collect();
         for entry in self.backend.models.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten()
         {

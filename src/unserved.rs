@@ -20,7 +20,7 @@ pub async fn until_listed(frontend: &Frontend) {
 }
 
 /// The frontend's settings that name models, each with a model.
-pub fn named(config: &Config) -> impl Iterator<Item = (&'static str, &String)> {
+fn named(config: &Config) -> impl Iterator<Item = (&'static str, &String)> {
     let models = config.models.keys().map(|name| ("frontend.models", name));
     models.chain(config.unbatched.iter().map(|name| ("frontend.unbatched", name)))
 }

@@ -3,16 +3,15 @@
 //! The test model is affine, so it is its own parity model under the code `mds`, and a reconstruction equals the prediction.
 
 use std::fs;
-use std::process::Stdio;
 use std::sync::Arc;
 
 use parm_parity_models::bundle::{Deployed, Input, Manifest, Meaning, Output, Parity};
 use parm_parity_models::repository::Repository;
 use parm_protocol::client::{CallContext, Client};
 use parm_protocol::{DataType, InferResponse};
-use parm_transport::client;
 
-use crate::support::process::command;
+use crate::support::load::connect;
+use crate::support::process::{succeeds, told};
 use crate::support::{Parm, affine};
 
 const CODED: [&str; 6] = [
@@ -23,10 +22,6 @@ const CODED: [&str; 6] = [
     "--set",
     "frontend.dispatch.coding.parm_plus.hedge=false",
 ];
-
-fn connect(url: String) -> Arc<dyn Client> {
-    client::connect(&url.parse().unwrap(), &client::Config::default()).unwrap()
-}
 
 fn outcome(response: &InferResponse) -> &str {
     response.parameters["parm_outcome"].as_str().unwrap()
@@ -62,7 +57,7 @@ async fn reconstructions_are_exact_when_a_worker_is_stopped() {
         for (seed, url) in
             [(1, format!("http://{}", frontend.http)), (1000, format!("grpc://{}", frontend.grpc))]
         {
-            let through = connect(url);
+            let through = connect(&url);
             // Under `parm` one of them runs parities only, and any may have been slow to return.
             let mut stopped = workers.iter().cycle().take(40);
             let response = loop {
@@ -123,26 +118,22 @@ fn bundled(sha256: impl Fn(String) -> String) -> tempfile::TempDir {
     folder
 }
 
-fn verify(folder: &tempfile::TempDir, more: &[&str]) -> (bool, String, String) {
-    let models = folder.path().to_str().unwrap();
-    let arguments = [&["models", "verify", "--models", models][..], more].concat();
-    let output = command().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.success(), text(&output.stdout), text(&output.stderr))
-}
-
 #[test]
 fn verify_fails_when_a_bundle_has_problems() {
+    let verify = ["models", "verify", "--models"];
     let sound = bundled(|digest| digest);
-    let (good, table, said) = verify(&sound, &[]);
-    assert!(good && table.contains("mds k=2 r=1") && table.contains("ok"), "{table}{said}");
-    let (_, json, _) = verify(&sound, &["affine", "--output", "json"]);
+    let verify_sound = [&verify[..], &[sound.path().to_str().unwrap()]].concat();
+    let table = succeeds(&verify_sound);
+    assert!(table.contains("mds k=2 r=1") && table.contains("ok"), "{table}");
+    let json = succeeds(&[&verify_sound[..], &["affine", "--output", "json"]].concat());
     let reports: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(reports[0]["parities"][0]["problems"], serde_json::json!([]));
-    let (good, table, said) = verify(&bundled(|_| "0".repeat(64)), &[]);
-    assert!(!good && table.contains("does not fit") && said.contains("affine"), "{table}{said}");
-    let (good, _, said) = verify(&tempfile::TempDir::new().unwrap(), &[]);
-    assert!(!good && said.contains("parm models list"), "{said}");
+    let other = bundled(|_| "0".repeat(64));
+    let empty = tempfile::TempDir::new().unwrap();
+    for (folder, words) in [(other, ["does not fit", "affine"]), (empty, ["parm models list"; 2])] {
+        let (status, said) = told(&[&verify[..], &[folder.path().to_str().unwrap()]].concat());
+        assert!(status != Some(0) && words.iter().all(|words| said.contains(words)), "{said}");
+    }
 }
 
 #[test]

@@ -9,10 +9,9 @@ use parm_protocol::StableCode;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::commands::{run, text};
 use crate::support::authority::Authority;
 use crate::support::grpc::Grpc;
-use crate::support::process::root;
+use crate::support::process::{refused, root, succeeds};
 use crate::support::workspace::{files, members};
 use crate::support::{Parm, affine, http};
 
@@ -20,9 +19,7 @@ const INFER: &str = "/v2/models/affine/infer";
 
 /// Asserts that a command fails and that its message ends with the code.
 fn assert_ends(arguments: &[&str], code: StableCode) {
-    let output = run(arguments);
-    let said = text(&output.stderr);
-    assert!(!output.status.success(), "{arguments:?}: {said}");
+    let said = refused(arguments, None, code.name());
     assert!(said.trim_end().ends_with(&format!("[{code}]")), "{arguments:?} must end with {code}: {said}");
 }
 
@@ -115,9 +112,9 @@ async fn responses_have_the_code_in_a_header() {
     let parm = Parm::serve(&["--set", "server.max_body_bytes=2000"]);
     let code = |answer: &http::Answer| answer.header("parm-error-code");
     let body = |timeout: u64| {
-        let row = affine::rows(1, 3);
-        let input = json!({"name": "x", "shape": [1, 4], "datatype": "FP32", "data": row});
-        json!({"inputs": [input], "parameters": {"timeout": timeout}}).to_string().into_bytes()
+        let mut body = affine::json(&affine::rows(1, 3));
+        body["parameters"] = json!({ "timeout": timeout });
+        body.to_string().into_bytes()
     };
     let named = |code: StableCode| Some(code.name().to_owned());
     let unknown = http::post(parm.http, "/v2/models/nothing/infer", &body(1_000_000));
@@ -138,15 +135,12 @@ async fn responses_have_the_code_in_a_header() {
 
 #[test]
 fn explain_prints_the_cause_and_the_remedy() {
-    let one = run(&["doctor", "PARM-0003"]);
-    let said = text(&one.stdout);
-    assert!(one.status.success() && said.starts_with("PARM-0003: cannot listen on an address\n"), "{said}");
+    let said = succeeds(&["doctor", "PARM-0003"]);
+    assert!(said.starts_with("PARM-0003: cannot listen on an address\n"), "{said}");
     assert!(said.contains("ss -ltnp") && !said.contains("PARM-0004"), "{said}");
-    let all = text(&run(&["doctor", "codes"]).stdout);
+    let all = succeeds(&["doctor", "codes"]);
     assert_eq!(all.lines().count(), StableCode::ALL.len(), "{all}");
-    let unknown = run(&["doctor", "PARM-9999"]);
-    assert_eq!(unknown.status.code(), Some(1));
-    assert!(text(&unknown.stderr).contains("list all codes with parm doctor codes"), "{unknown:?}");
+    refused(&["doctor", "PARM-9999"], Some(1), "list all codes with parm doctor codes");
 }
 
 #[test]

@@ -1,27 +1,12 @@
 //! Tests the command line: configuration, models, searches for stand-ins, manual pages and completions.
 
 use std::fs;
-use std::process::{Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Output;
 
 use parm_parity_models::onnx::{Builder, Value};
 
-use crate::support::process::{PATIENCE, command};
-
-/// Runs a command. A command that does not end in time is killed, and its status shows this.
-pub fn run(arguments: &[&str]) -> Output {
-    let mut child = command().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let deadline = Instant::now() + PATIENCE;
-    while child.try_wait().unwrap().is_none() && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let _ = child.kill();
-    child.wait_with_output().unwrap()
-}
-
-pub fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
+use crate::support::files::npy;
+use crate::support::process::{command, refused, run, succeeds, text};
 
 #[test]
 fn command_ends_quietly_when_its_reader_is_gone() {
@@ -62,10 +47,7 @@ fn invalid_configuration_exits_64_and_names_the_field() {
             "the policy 'parm+' does not use it",
         ),
     ] {
-        let output = run(&arguments);
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(64), "{arguments:?}: {said}");
-        assert!(said.contains(field), "{arguments:?} must name {field}: {said}");
+        refused(&arguments, Some(64), field);
     }
 }
 
@@ -75,34 +57,21 @@ fn error_about_a_removed_setting_says_why_it_is_gone() {
     let file = folder.path().join("parm.toml");
     fs::write(&file, "[frontend.models.small.hedge]\nmedian_factor = 1.5\n").unwrap();
     let file = file.to_str().unwrap();
-    let variable = ("PARM_FRONTEND__DISPATCH__HEDGE__MEDIAN_FACTOR", "1.5");
-    for (arguments, variables, path) in [
-        (&["--config", file][..], &[][..], "frontend.models.small.hedge.median_factor"),
-        (
-            &["--set", "frontend.dispatch.ejection.slow_factor=4"],
-            &[],
-            "frontend.dispatch.ejection.slow_factor",
-        ),
-        (&["--set", "frontend.dispatch.retry.burst=9"], &[], "frontend.dispatch.retry.burst"),
-        (&["--set", "frontend.dispatch.tokens.reservations=2"], &[], "frontend.dispatch.tokens"),
-        (&["--set", "server.max_streams=9"], &[], "server.max_streams"),
-        (&[], &[variable], "frontend.dispatch.hedge.median_factor"),
+    for (arguments, path) in [
+        (["--config", file], "frontend.models.small.hedge.median_factor"),
+        (["--set", "frontend.dispatch.ejection.slow_factor=4"], "frontend.dispatch.ejection.slow_factor"),
+        (["--set", "frontend.dispatch.tokens.reservations=2"], "frontend.dispatch.tokens"),
+        (["--set", "server.max_streams=9"], "server.max_streams"),
     ] {
-        let mut command = command();
-        let output =
-            command.args(["serve", "--dump-config"]).args(arguments).envs(variables.iter().copied()).output();
-        let output = output.unwrap();
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(64), "{path}: {said}");
-        assert!(said.contains(&format!("{path}: was removed: ")), "{path}: {said}");
+        let words = format!("{path}: was removed: ");
+        refused(&[&["serve", "--dump-config"], &arguments[..]].concat(), Some(64), &words);
     }
 }
 
 #[test]
 fn stand_in_flag_selects_its_policy() {
     for more in [&[][..], &["--policy", "stand-in"], &["--set", "frontend.dispatch.policy=\"stand-in\""]] {
-        let output = run(&[&["serve", "--dump-config", "--stand-in", "small"], more].concat());
-        let dumped = text(&output.stdout);
+        let dumped = succeeds(&[&["serve", "--dump-config", "--stand-in", "small"], more].concat());
         assert!(dumped.contains("policy = \"stand-in\"") && dumped.contains("model = \"small\""), "{dumped}");
     }
 }
@@ -111,27 +80,22 @@ fn stand_in_flag_selects_its_policy() {
 fn dumped_configuration_reproduces_itself() {
     let folder = tempfile::TempDir::new().unwrap();
     for verb in ["serve", "worker"] {
-        let first = run(&[verb, "--dump-config", "--set", "backend.instances=3"]);
-        assert!(first.status.success(), "{}", text(&first.stderr));
-        let dumped = text(&first.stdout);
+        let dumped = succeeds(&[verb, "--dump-config", "--set", "backend.instances=3"]);
         assert!(dumped.contains("instances = 3"), "{dumped}");
         let file = folder.path().join("dumped.toml");
         fs::write(&file, &dumped).unwrap();
-        let second = run(&[verb, "--dump-config", "--config", file.to_str().unwrap()]);
-        assert_eq!(text(&second.stdout), dumped, "{}", text(&second.stderr));
+        assert_eq!(succeeds(&[verb, "--dump-config", "--config", file.to_str().unwrap()]), dumped);
     }
 }
 
 #[test]
 fn a_dumped_configuration_has_no_secrets() {
     let secrets = ["frontend.client.token=hush-1", "frontend.admin.token=hush-2"];
-    let output = run(&["serve", "--dump-config", "--set", secrets[0], "--set", secrets[1]]);
-    let dumped = text(&output.stdout);
+    let dumped = succeeds(&["serve", "--dump-config", "--set", secrets[0], "--set", secrets[1]]);
     assert!(!dumped.contains("hush") && !dumped.contains("***"), "{dumped}");
     assert!(dumped.contains("fill in `token`"), "{dumped}");
-    let masked = run(&["serve", "--dump-config", "--set", "frontend.admin.token=\"***\""]);
-    assert_eq!(masked.status.code(), Some(64));
-    assert!(text(&masked.stderr).contains("write the token itself"), "{}", text(&masked.stderr));
+    let masked = ["serve", "--dump-config", "--set", "frontend.admin.token=\"***\""];
+    refused(&masked, Some(64), "write the token itself");
 }
 
 #[test]
@@ -173,22 +137,14 @@ fn service_variables_are_ignored_and_misspelt_ones_rejected() {
 
 #[test]
 fn models_are_listed_and_inspected() {
-    let listed = run(&["models", "list", "--models", "tests/models"]);
-    assert!(listed.status.success() && text(&listed.stdout).contains("affine"), "{}", text(&listed.stderr));
-    let json = run(&["models", "inspect", "affine", "--models", "tests/models", "--output", "json"]);
-    assert!(json.status.success(), "{}", text(&json.stderr));
-    let report: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert!(succeeds(&["models", "list", "--models", "tests/models"]).contains("affine"));
+    let json = succeeds(&["models", "inspect", "affine", "--models", "tests/models", "--output", "json"]);
+    let report: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(report["inputs"][0]["name"], "x");
     assert_eq!(report["parameters"], 10);
-    let missing = run(&["models", "inspect", "nothing", "--models", "tests/models"]);
-    assert_eq!(missing.status.code(), Some(1));
-    assert!(
-        text(&missing.stderr).contains("affine"),
-        "the error lists the known models: {}",
-        text(&missing.stderr)
-    );
-    let no_file = run(&["models", "inspect", "nothing.onnx"]);
-    assert!(text(&no_file.stderr).contains("'nothing.onnx' is not a file"), "{}", text(&no_file.stderr));
+    // The error lists the known models.
+    refused(&["models", "inspect", "nothing", "--models", "tests/models"], Some(1), "affine");
+    refused(&["models", "inspect", "nothing.onnx"], None, "'nothing.onnx' is not a file");
 }
 
 /// A model file with a chain of this many nodes.
@@ -207,9 +163,7 @@ fn stand_in_search_rejects_unusable_arguments() {
     let folder = tempfile::tempdir().unwrap();
     let images = "idx:examples/fashion-mnist/images-idx3-ubyte.gz";
     let rows = folder.path().join("rows.npy");
-    let header = "{'descr': '|u1', 'fortran_order': False, 'shape': (3, 5), }\n";
-    let size = (header.len() as u16).to_le_bytes();
-    fs::write(&rows, [b"\x93NUMPY\x01\x00", &size[..], header.as_bytes(), &[0; 15]].concat()).unwrap();
+    npy(&rows, "|u1", &[3, 5], &[0; 15]);
     let rows = format!("npy:{}", rows.display());
     let endless = folder.path().join("endless.onnx");
     fs::write(&endless, chain(50_001)).unwrap();
@@ -245,20 +199,9 @@ fn stand_in_search_rejects_unusable_arguments() {
     ] {
         let runs = folder.path().join("runs");
         let all = [&["stand-in", "--runs", runs.to_str().unwrap()], &arguments[..]].concat();
-        let output = run(&all);
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(64), "{arguments:?}: {said}");
-        assert!(said.contains(reason), "{arguments:?}: the error lacks '{reason}': {said}");
+        refused(&all, Some(64), reason);
         assert!(!runs.exists(), "{arguments:?} left a folder behind");
     }
-}
-
-/// Writes an array as numpy does.
-fn write_npy(path: &std::path::Path, kind: &str, shape: &[usize], data: &[u8]) {
-    let shape: Vec<String> = shape.iter().map(|size| format!("{size}, ")).collect();
-    let header = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': ({}), }}\n", shape.concat());
-    let size = (header.len() as u16).to_le_bytes();
-    fs::write(path, [b"\x93NUMPY\x01\x00", &size[..], header.as_bytes(), data].concat()).unwrap();
 }
 
 /// Some of the example pictures with their labels, as a source of rows.
@@ -272,8 +215,8 @@ fn pictures(folder: &std::path::Path, places: std::ops::Range<usize>) -> String 
     let pixels: Vec<u8> =
         images.data().iter().flat_map(|byte| (f32::from(*byte) / 255.0).to_le_bytes()).collect();
     let [at, of] = ["images", "labels"].map(|name| folder.join(format!("{name}-{}.npy", places.start)));
-    write_npy(&at, "<f4", images.shape(), &pixels);
-    write_npy(&of, "|u1", labels.shape(), labels.data());
+    npy(&at, "<f4", images.shape(), &pixels);
+    npy(&of, "|u1", labels.shape(), labels.data());
     format!("npy:{},{}", at.display(), of.display())
 }
 
@@ -344,8 +287,7 @@ fn stand_in_search_measures_families_and_bundles_its_choice() {
     let bundle = models.join("mine/parm.toml");
     assert_eq!(bundle.exists(), found["chosen"].is_string(), "{said}");
     if bundle.exists() {
-        let verified = run(&["models", "verify", "mine", "--models", models.to_str().unwrap()]);
-        assert!(verified.status.success(), "{}", text(&verified.stderr));
+        succeeds(&["models", "verify", "mine", "--models", models.to_str().unwrap()]);
         assert!(fs::read_to_string(bundle).unwrap().contains("mine-stand-in"));
     } else {
         assert!(said.contains("nothing"), "{said}");
@@ -377,7 +319,5 @@ fn manual_and_completions_cover_commands() {
         let script = text(&command().args(["completions", shell]).output().expect("it runs").stdout);
         assert!(script.contains("stand-in") && script.contains("upstream"), "{shell}: {script}");
     }
-    let nowhere = run(&["man", "/proc/nowhere"]);
-    assert!(!nowhere.status.success());
-    assert!(text(&nowhere.stderr).contains("/proc/nowhere"), "{}", text(&nowhere.stderr));
+    refused(&["man", "/proc/nowhere"], None, "/proc/nowhere");
 }

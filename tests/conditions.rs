@@ -214,11 +214,6 @@ fn slow_server_is_named() {
 }
 
 #[test]
-fn frozen_server_is_named_though_its_health_answers() {
-    named(Fault::Silent, "silent");
-}
-
-#[test]
 fn failing_server_is_named() {
     named(Fault::Failing, "failing");
 }
@@ -226,27 +221,6 @@ fn failing_server_is_named() {
 #[test]
 fn dead_server_is_named() {
     named(Fault::Dead, "");
-}
-
-#[test]
-fn server_that_fails_and_recovers_is_named_as_flapping() {
-    let servers = three();
-    let parm = over(&servers);
-    let clients = Clients::start(parm.http);
-    let ill = &servers[1];
-    let address = ill.address();
-    for time in 1..=3 {
-        ill.set(Fault::Failing);
-        parm.until("it is named", |parm| {
-            lines(&parm.log(), " WARN ").iter().filter(|line| line.contains(&address)).count() >= time
-        });
-        let before = ill.upstream.heard().len();
-        ill.set(Fault::None);
-        parm.until("it answers", |_| ill.upstream.heard().len() >= before + 5);
-    }
-    until_named(&parm, &address, "flapping");
-    assert_alone_named(&parm, &address, &servers);
-    assert_eq!(clients.end(), 0, "no request fails");
 }
 
 /// A server is frozen from the start, when no run times are known.

@@ -2,21 +2,18 @@
 
 use serde_json::{Value, json};
 
-use crate::support::process::command;
+use crate::support::process::{refused, succeeds};
 use crate::support::{Parm, affine, http};
 
 /// Runs a command that must succeed, and returns its output.
 fn said(parm: &Parm, words: &[&str]) -> String {
     let url = format!("http://{}", parm.admin.unwrap());
-    let output = command().args(words).args(["--url", &url]).output().unwrap();
-    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    succeeds(&[words, &["--url", &url]].concat())
 }
 
 fn infer(parm: &Parm, id: &str) {
-    let rows = affine::rows(1, 3);
-    let input = json!({"name": "x", "shape": [1, 4], "datatype": "FP32", "data": rows});
-    let body = json!({"id": id, "inputs": [input]});
+    let mut body = affine::json(&affine::rows(1, 3));
+    body["id"] = json!(id);
     let answer = http::post(parm.http, "/v2/models/affine/infer", body.to_string().as_bytes());
     assert_eq!(answer.status, 200, "{}", answer.body_text());
 }
@@ -63,21 +60,14 @@ fn ctl_and_top_show_rejections_with_advice() {
     let parm =
         Parm::serve(&["--instances", "1", "--admin", "127.0.0.1:0", "--set", "frontend.admin.token=sesame"]);
     let url = format!("http://{}", parm.admin.unwrap());
+    let key = ["--key", "sesame"];
     for (words, key, word) in [
-        (&["ctl", "instances"][..], None, "PARM_KEY"),
-        (&["ctl", "drain", "9"], Some("sesame"), "unknown instance 9"),
-        (&["ctl", "set", "queue_limit=0"], Some("sesame"), "from 1 to 1000000"),
-        (&["ctl", "query", "0123456789abcdef"], Some("sesame"), "not kept"),
-        (&["top"], None, "PARM_KEY"),
+        (&["ctl", "instances"][..], &[][..], "PARM_KEY"),
+        (&["ctl", "drain", "9"], &key, "unknown instance 9"),
+        (&["ctl", "set", "queue_limit=0"], &key, "from 1 to 1000000"),
+        (&["ctl", "query", "0123456789abcdef"], &key, "not kept"),
+        (&["top"], &[], "PARM_KEY"),
     ] {
-        let mut call = command();
-        call.args(words).args(["--url", &url]);
-        if let Some(key) = key {
-            call.env("PARM_KEY", key);
-        }
-        let output = call.output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{words:?}: {told}");
-        assert!(told.contains(word), "{words:?}: the error lacks '{word}': {told}");
+        refused(&[words, &["--url", &url], key].concat(), Some(1), word);
     }
 }

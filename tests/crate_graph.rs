@@ -152,31 +152,6 @@ fn the_dispatcher_has_no_io_no_clock_and_no_randomness() {
     }
 }
 
-#[test]
-fn only_the_encoder_matches_on_names_of_codes() {
-    let names = parm_encoder::Kind::ALL.map(|kind| format!("Kind::{kind:?}"));
-    let binary = files(&root().join("src"), "rs").into_iter().map(|path| {
-        let name = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
-        (name, fs::read_to_string(&path).unwrap())
-    });
-    for (file, text) in sources().chain(binary).filter(|(file, _)| !file.starts_with("encoder/")) {
-        let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
-        for line in code.lines().map(|line| line.split("//").next().unwrap_or_default()) {
-            let asked =
-                ["==", "!=", "=>", "matches!", "if let", "let Some("].iter().any(|word| line.contains(word));
-            let named = names.iter().any(|name| {
-                // Other crates have their own `Kind` types, and longer names that contain this one.
-                line.match_indices(name.as_str()).any(|(at, name)| {
-                    let after = line[at + name.len()..].starts_with(char::is_alphanumeric);
-                    let before = line[..at].ends_with(|c: char| c.is_alphanumeric());
-                    !after && !before
-                })
-            });
-            assert!(!(asked && named), "{file} matches on a code: ask a method of Kind or CodeSpec\n{line}");
-        }
-    }
-}
-
 /// Dependencies of servers. The simulator, the tuner and model tools must build without them.
 const HEAVY: &[&str] = &["axum", "hyper", "tonic", "hickory-resolver", "prometheus"];
 

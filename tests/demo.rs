@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::support::process::command;
+use crate::support::process::{command, refused};
 
 /// The shortest and lightest run. No test checks its timings.
 const BRIEF: [&str; 5] = ["demo", "--seconds", "5", "--rate", "40"];
@@ -100,9 +100,6 @@ fn invalid_arguments_are_rejected_before_the_demo_starts() {
             "use one of least-requests, hedge, stand-in, parm+, exact, parm, equal",
         ),
     ] {
-        let output = run(flags);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(status), "{flags:?}: {errors}");
-        assert!(errors.contains(words), "{flags:?}: {errors}");
+        refused(flags, Some(status), words);
     }
 }

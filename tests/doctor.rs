@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::path::Path;
 
 use tempfile::TempDir;
 
@@ -100,89 +99,6 @@ fn policy_that_serve_rejects_is_reported() {
     assert_has(&said, &["FAIL configuration: ", "needs a cheaper model"]);
     assert!(!said.contains("is valid"), "{said}");
     assert_has(&of("none"), &["is valid", "engine: tract"]);
-}
-
-#[test]
-fn recording_that_cannot_be_written_is_reported() {
-    let folder = TempDir::new().unwrap();
-    let of = |file: &Path| {
-        of_configuration(&format!("{FREE}{}[frontend.recording]\nfile = {file:?}\n", test_models())).1
-    };
-    for bad in [Path::new("/nonexistent/x"), folder.path()] {
-        assert_has(&of(bad), &["FAIL recording: ", bad.to_str().unwrap()]);
-    }
-    let file = folder.path().join("run.jsonl");
-    for _ in 0..2 {
-        let said = of(&file);
-        assert!(said.contains("ok   recording: ") && !said.contains("FAIL"), "{said}");
-        assert!(fs::read(&file).map_or(true, |kept| kept == b"kept"), "the check changes nothing");
-        fs::write(&file, "kept").unwrap();
-    }
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-}
-
-#[test]
-fn names_of_models_that_do_not_exist_are_reported() {
-    let named = |name: &str| {
-        let text = format!(
-            "{}load = [\"{name}\"]\nunbatched = [\"{name}\"]\nbatched = [\"{name}\"]\n\
-             [backend.weights]\n{name} = 4\n\
-             [frontend]\nunbatched = [\"{name}\"]\n[frontend.models.{name}]\npolicy = \"none\"\n",
-            test_models()
-        );
-        of_configuration(&text).1
-    };
-    let said = named("afine");
-    for setting in [
-        "frontend.models",
-        "frontend.unbatched",
-        "backend.load",
-        "backend.batched",
-        "backend.unbatched",
-        "backend.weights",
-    ] {
-        let line = format!("FAIL {setting}: the model repository has no model 'afine': it has affine\n");
-        assert_has(&said, &[&line]);
-    }
-    let said = named("affine");
-    assert!(!said.contains("the model repository has no model"), "{said}");
-
-    let worker = Parm::worker(&[]);
-    let over = |url: &str| {
-        let text = format!(
-            "{FREE}[frontend]\nworkers = [\"{url}\"]\nunbatched = [\"nope\"]\n[frontend.models.affine]\n\
-             queue_limit = 9\n[share.gold]\nmodels = [\"affine\", \"golden\"]\n"
-        );
-        of_configuration(&text).1
-    };
-    let said = over(&format!("http://{}", worker.http));
-    assert_has(
-        &said,
-        &[
-            "note frontend.unbatched: no worker serves a model 'nope' now",
-            "note share.gold.models: no worker serves a model 'golden'",
-        ],
-    );
-    assert!(!said.contains("'affine'"), "{said}");
-    let said = over("http://127.0.0.1:1");
-    assert!(said.contains("FAIL worker") && !said.contains("no worker serves"), "{said}");
-}
-
-#[test]
-fn bundles_are_read_only_from_the_configured_folder() {
-    let folder = TempDir::new().unwrap();
-    fs::create_dir_all(folder.path().join("models/m/1")).unwrap();
-    fs::create_dir_all(folder.path().join("bundles")).unwrap();
-    let model = root().join("tests/models/affine/1/model.onnx");
-    fs::copy(model, folder.path().join("models/m/1/model.onnx")).unwrap();
-    fs::write(folder.path().join("models/m/parm.toml"), "wrong").unwrap();
-    let said = |bundles: &str| {
-        let models = folder.path().join("models");
-        of_configuration(&format!("[backend]\nmodels = {models:?}\n{bundles}")).1
-    };
-    assert_has(&said(""), &["FAIL bundle: m: "]);
-    let elsewhere = format!("[frontend]\nbundles = {:?}\n", folder.path().join("bundles"));
-    assert!(!said(&elsewhere).contains("bundle: m"), "{}", said(&elsewhere));
 }
 
 #[test]

@@ -138,17 +138,6 @@ fn admin_page_has_every_route() {
     }
 }
 
-/// The recipe once selected these tests by an old name, refreshed nothing and reported no error.
-#[test]
-fn recipe_that_refreshes_pages_runs_these_tests() {
-    let module = module_path!().rsplit("::").next().unwrap();
-    let recipes = fs::read_to_string(root().join("justfile")).unwrap();
-    assert!(
-        recipes.contains(&format!("UPDATE_DOCS=1 cargo test --bin parm --test tests {module}::")),
-        "{module}"
-    );
-}
-
 fn check(file: &str, want: &str) {
     let path = root().join(file);
     #[allow(clippy::disallowed_methods)] // a switch for the people who run the tests, not configuration

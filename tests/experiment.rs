@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Output, Stdio};
+use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::support::process::{PATIENCE, command};
+use crate::support::process::{PATIENCE, command, text};
 
 /// Three workers: one hangs, one crashes and restarts, and one answers wrongly.
 const FILE: &str = r#"
@@ -86,15 +86,11 @@ fn until_half_way(folder: &Path, child: &mut Child) {
     }
 }
 
-fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
 #[test]
 fn report_compares_policies_under_the_same_faults() {
     let folder = TempDir::new().unwrap();
     let output = experiment(folder.path(), FILE).output().unwrap();
-    assert!(output.status.success(), "{}", text(&output));
+    assert!(output.status.success(), "{}", text(&output.stderr));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = report["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 2);
@@ -120,7 +116,11 @@ fn interrupted_experiment_keeps_results_and_ends_processes() {
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
-    assert!(!output.status.success() && text(&output).contains("ended early"), "{}", text(&output));
+    assert!(
+        !output.status.success() && text(&output.stderr).contains("ended early"),
+        "{}",
+        text(&output.stderr)
+    );
     let results = fs::read(folder.path().join("results/results.json")).unwrap();
     let results: serde_json::Value = serde_json::from_slice(&results).unwrap();
     assert_eq!(results["ended_early"], "interrupted");
@@ -148,7 +148,7 @@ fn invalid_file_is_named_with_its_line() {
         ("[[scenario.x.faults]]\nkind = \"hang\"\n", vec!["trouble.toml", "when"]),
     ] {
         let output = experiment(folder.path(), text_of_file).output().unwrap();
-        assert_eq!(output.status.code(), Some(64), "{}", text(&output));
-        assert!(said.iter().all(|word| text(&output).contains(word)), "{}", text(&output));
+        assert_eq!(output.status.code(), Some(64), "{}", text(&output.stderr));
+        assert!(said.iter().all(|word| text(&output.stderr).contains(word)), "{}", text(&output.stderr));
     }
 }

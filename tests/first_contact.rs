@@ -8,17 +8,13 @@ use std::thread;
 use parm_parity_models::onnx::{Attribute, Builder, DataType, Dense, Dim, Value};
 use tempfile::TempDir;
 
-use crate::support::process::command;
+use crate::support::files::model;
+use crate::support::process::{refused, told};
 use crate::support::upstream::Upstream;
 use crate::support::{Parm, http};
 
-/// The error of a command that must fail.
-fn refusal(words: &[&str]) -> String {
-    let output =
-        command().args(words).args(["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]).output().unwrap();
-    assert!(!output.status.success(), "{words:?}");
-    String::from_utf8(output.stderr).unwrap()
-}
+/// Flags of a server that takes no port of others.
+const FREE: [&str; 6] = ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0"];
 
 /// A softmax over the rows of a request, whose first dimension looks like a batch.
 fn write_softmax(root: &Path) {
@@ -27,9 +23,7 @@ fn write_softmax(root: &Path) {
     let output = graph.node_with("Softmax", "y", &[&input], [("axis", Attribute::Int(0))]);
     let shape = Some(vec![Dim::Symbol("batch".into()), Dim::Fixed(4)]);
     graph.output(Value { name: output, datatype: DataType::Float, shape });
-    let folder = root.join("soft/1");
-    fs::create_dir_all(&folder).unwrap();
-    fs::write(folder.join("model.onnx"), graph.build().unwrap().bytes()).unwrap();
+    model(root, "soft", graph.build().unwrap().bytes());
 }
 
 /// A linear model of this many inputs, in the folder of a version.
@@ -94,16 +88,11 @@ fn folder_without_models_is_reported_with_the_cure() {
     log(&serve(), &cure);
     let file = format!("{root}/my.onnx");
     for words in [&["serve", &file][..], &["serve", "--models", &file], &["worker", "--models", &file]] {
-        let said = refusal(words);
-        assert!(said.contains("it is a file: mkdir -p models/my/1 && cp"), "{said}");
+        refused(&[words, &FREE].concat(), None, "it is a file: mkdir -p models/my/1 && cp");
     }
-    let listed = command().args(["models", "list", "--models", root]).output().unwrap();
-    assert!(
-        !listed.status.success() && String::from_utf8_lossy(&listed.stderr).contains(&cure),
-        "{listed:?}"
-    );
-    let missing = refusal(&["serve", "--models", "no-such-folder"]);
-    assert!(missing.contains("'no-such-folder'") && missing.contains("PARM-0004"), "{missing}");
+    refused(&["models", "list", "--models", root], None, &cure);
+    let missing = refused(&["serve", "--models", "no-such-folder"], None, "'no-such-folder'");
+    assert!(missing.contains("PARM-0004"), "{missing}");
 }
 
 #[test]
@@ -116,15 +105,13 @@ fn loose_file_next_to_models_is_reported_everywhere() {
     let worker = Parm::start(&["worker", "--models", root, "--instances", "1"]);
     assert!(worker.log().contains(&said), "{}", worker.log());
     for words in [&["models", "list"][..], &["models", "inspect", "soft"]] {
-        let output = command().args(words).args(["--models", root]).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && told.contains(&said), "{words:?}: {told}");
+        let (status, told) = told(&[words, &["--models", root]].concat());
+        assert!(status == Some(0) && told.contains(&said), "{words:?}: {told}");
     }
     let config = folder.path().join("config.toml");
     fs::write(&config, format!("[backend]\nmodels = \"{root}\"\n")).unwrap();
-    let output = command().arg("doctor").arg(&config).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(told.contains(&format!("note models: {said}")), "{told}");
+    let (_, checked) = told(&["doctor", config.to_str().unwrap()]);
+    assert!(checked.contains(&format!("note models: {said}")), "{checked}");
 }
 
 #[test]
@@ -134,11 +121,9 @@ fn server_that_must_load_all_ends_when_a_model_does_not_load() {
     fs::write(folder.path().join("broken/1/model.onnx"), [0xff; 64]).unwrap();
     let models = folder.path().to_str().unwrap();
     for kind in ["serve", "worker"] {
-        let said = refusal(&[kind, "--models", models, "--metrics", "127.0.0.1:0", "--exit-on-error"]);
-        assert!(
-            said.contains("model 'broken' is not loaded") && said.contains("PARM-0007"),
-            "{kind}: {said}"
-        );
+        let serve = [&[kind, "--models", models, "--exit-on-error"][..], &FREE].concat();
+        let said = refused(&serve, None, "model 'broken' is not loaded");
+        assert!(said.contains("PARM-0007"), "{kind}: {said}");
     }
 }
 
@@ -167,67 +152,6 @@ fn sighup_reads_the_configuration_again_and_ends_nothing() {
     for alive in [&parm, &worker] {
         assert_eq!(http::get(alive.http, "/v2/health/ready").status, 200);
     }
-}
-
-#[test]
-fn sighup_names_models_that_no_instance_serves() {
-    let folder = TempDir::new().unwrap();
-    let config = folder.path().join("parm.toml");
-    fs::write(&config, "").unwrap();
-    let parm = Parm::serve(&["--config", config.to_str().unwrap(), "--instances", "1"]);
-    let own = |name: &str| format!("[frontend.models.{name}]\npolicy = \"hedge\"\n");
-    fs::write(&config, own("affine") + &own("afine")).unwrap();
-    let said = |times: usize| {
-        let lines =
-            |parm: &Parm| parm.log().lines().filter(|line| line.contains("no instance serves")).count();
-        parm.signal("HUP");
-        parm.until("it is said", |parm| lines(parm) == times);
-    };
-    said(1);
-    said(2);
-    let log = parm.log();
-    let line = log.lines().find(|line| line.contains("no instance serves")).unwrap();
-    assert!(line.contains("WARN") && line.contains("frontend.models.afine"), "{line}");
-    assert!(!line.contains("affine"), "{line}");
-    fs::write(&config, own("affine")).unwrap();
-    parm.signal("HUP");
-    parm.until("it was read", |parm| parm.log().matches("configuration read again").count() == 3);
-    assert_eq!(parm.log().matches("no instance serves").count(), 2);
-}
-
-#[test]
-fn sighup_keeps_live_changes_that_the_file_does_not_touch() {
-    let folder = TempDir::new().unwrap();
-    let config = folder.path().join("parm.toml");
-    let write = |limit: u32| {
-        fs::write(&config, format!("[frontend.dispatch]\nqueue_limit = {limit}\npolicy = \"hedge\"\n"))
-            .unwrap();
-    };
-    write(50);
-    let parm = Parm::serve(&["--config", config.to_str().unwrap(), "--admin", "127.0.0.1:0"]);
-    let admin = parm.admin.unwrap();
-    let patch = |path: &str, body: &str| {
-        let json = [("content-type", "application/json")];
-        assert_eq!(http::request(admin, "PATCH", path, &json, body.as_bytes()).status, 200);
-    };
-    let shown = || {
-        let all = http::get(admin, "/admin/v1/settings").json();
-        let own = &all["models"]["affine"];
-        [&all["dispatch"], own].map(|of| (of["policy"].clone(), of["queue_limit"].clone()))
-    };
-    patch("/admin/v1/settings", r#"{"policy": "none", "queue_limit": 60}"#);
-    patch("/admin/v1/settings/affine", r#"{"policy": "replicate"}"#);
-    parm.signal("HUP");
-    parm.until("it was read", |parm| parm.log().contains("configuration read again: nothing changed"));
-    assert!(!parm.log().contains("applied="), "{}", parm.log());
-    assert_eq!(shown(), [("none".into(), 60.into()), ("replicate".into(), 60.into())]);
-    write(70);
-    parm.signal("HUP");
-    parm.until("it was read", |parm| parm.log().contains("the file replaces live changes of these settings"));
-    let log = parm.log();
-    let line = log.lines().find(|line| line.contains("replaces live changes")).unwrap();
-    assert!(line.contains("queue_limit") && !line.contains("policy"), "{line}");
-    assert_eq!(shown(), [("none".into(), 70.into()), ("replicate".into(), 60.into())]);
 }
 
 #[test]
@@ -279,10 +203,7 @@ fn outage_is_one_error_and_its_end_one_line() {
     let parm = Parm::frontend(&[&worker], &["--admin", "127.0.0.1:0"]);
     parm.until_model_ready();
     let url = format!("http://{}", parm.admin.unwrap());
-    let ctl = |words: &[&str]| {
-        let output = command().arg("ctl").args(words).args(["--url", &url]).output().unwrap();
-        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
-    };
+    let ctl = |words: &[&str]| told(&[&["ctl"], words, &["--url", &url]].concat()).1;
     let address = worker.http.to_string();
     assert!(ctl(&["drain", &address]).contains("no other instance serves 'affine'"));
     worker.signal("KILL");
@@ -296,21 +217,6 @@ fn outage_is_one_error_and_its_end_one_line() {
     let events = ctl(&["events"]);
     assert!(events.contains("no instance serves affine") && events.contains("is served again"), "{events}");
     assert_eq!(parm.log().matches("ERROR").count(), 1, "{}", parm.log());
-}
-
-#[test]
-fn orderly_drain_is_not_a_warning() {
-    let workers = [Parm::worker(&[]), Parm::worker(&[])];
-    let parm = Parm::frontend(&[&workers[0], &workers[1]], &[]);
-    let both = |parm: &Parm| parm.metric("parm_instances", &["state=\"ready\""]) == 2.0;
-    parm.until("both have joined", both);
-    workers[0].signal("TERM");
-    parm.until("it has ended", |parm| parm.log().contains("drained instance ended"));
-    let lines = parm.log();
-    let of_it = lines.lines().filter(|line| line.contains(&workers[0].http.to_string()));
-    for line in of_it.take_while(|line| !line.contains("drained instance ended")) {
-        assert!(!line.contains("WARN"), "{line}");
-    }
 }
 
 #[test]

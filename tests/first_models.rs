@@ -1,21 +1,14 @@
 //! Tests of a first own model: files that load but cannot run, exports without tensors, unknown operators, other servers.
 
 use std::fs;
-use std::path::Path;
 
 use parm_parity_models::onnx::{Attribute, Builder, Tensor, Value};
 use tempfile::TempDir;
 
-use crate::support::process::command;
+use crate::support::files::model;
+use crate::support::process::{command, told};
 use crate::support::upstream::{Upstream, say};
 use crate::support::{Parm, http};
-
-/// Writes a model file into a repository.
-fn write(root: &Path, name: &str, file: &[u8]) {
-    let folder = root.join(name).join("1");
-    fs::create_dir_all(&folder).unwrap();
-    fs::write(folder.join("model.onnx"), file).unwrap();
-}
 
 /// A graph with one node, whose output has four values.
 fn node(op: &str, attributes: [(&str, Attribute); 1]) -> Vec<u8> {
@@ -61,8 +54,8 @@ fn node_softmax() -> Vec<u8> {
 #[test]
 fn model_whose_warm_up_fails_is_not_ready_and_says_why() {
     let folder = TempDir::new().unwrap();
-    write(folder.path(), "never", &never_runs());
-    write(folder.path(), "well", &node_softmax());
+    model(folder.path(), "never", &never_runs());
+    model(folder.path(), "well", &node_softmax());
     let models = folder.path().to_str().unwrap();
     let parm = Parm::start(&["serve", "--models", models, "--instances", "1", "--engine", "tract"]);
     parm.until("the log says why", |parm| parm.log().contains("warm-up failed"));
@@ -75,8 +68,8 @@ fn model_whose_warm_up_fails_is_not_ready_and_says_why() {
 #[test]
 fn panic_of_an_engine_is_a_line_of_a_json_log() {
     let folder = TempDir::new().unwrap();
-    write(folder.path(), "never", &never_runs());
-    write(folder.path(), "well", &node_softmax());
+    model(folder.path(), "never", &never_runs());
+    model(folder.path(), "well", &node_softmax());
     let models = folder.path().to_str().unwrap();
     let parm = Parm::start(&["worker", "--models", models, "--engine", "tract", "--log-format", "json"]);
     let log = parm.log();
@@ -88,45 +81,37 @@ fn panic_of_an_engine_is_a_line_of_a_json_log() {
 #[test]
 fn check_and_inspect_report_a_model_that_never_runs() {
     let folder = TempDir::new().unwrap();
-    write(folder.path(), "never", &never_runs());
+    model(folder.path(), "never", &never_runs());
     let models = folder.path().to_str().unwrap();
     let config = folder.path().join("parm.toml");
     fs::write(&config, format!("[backend]\nmodels = {models:?}\nengine.name = \"tract\"\n")).unwrap();
-    let output = command().arg("doctor").arg(&config).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(!output.status.success() && said.contains("FAIL model never: warm-up failed"), "{said}");
+    let (status, said) = told(&["doctor", config.to_str().unwrap()]);
+    assert!(status == Some(1) && said.contains("FAIL model never: warm-up failed"), "{said}");
     assert!(said.contains("PARM-0007"), "{said}");
-    let output = command().args(["models", "inspect", "never", "--models", models]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(said.contains("engine tract: warm-up failed"), "{said}");
-    assert!(!output.status.success(), "{said}");
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(error.contains("PARM-0007") && !error.contains("thread '"), "{error}");
+    let (status, said) = told(&["models", "inspect", "never", "--models", models]);
+    assert!(status != Some(0) && said.contains("engine tract: warm-up failed"), "{said}");
+    assert!(said.contains("PARM-0007") && !said.contains("thread '"), "{said}");
 }
 
 #[test]
 fn export_with_maps_is_reported_with_the_cure() {
     let folder = TempDir::new().unwrap();
-    write(folder.path(), "maps", &zip_map());
+    model(folder.path(), "maps", &zip_map());
     let models = folder.path().to_str().unwrap();
     let cure = "export the model with options={'zipmap': False}";
     let parm = Parm::listening(&["worker", "--models", models, "--engine", "tract"]);
     parm.until("the log says it", |parm| parm.log().contains(cure));
-    let output = command().args(["models", "inspect", "maps", "--models", models]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(said.contains("engine tract") && said.contains(cure), "{output:?}");
+    let (_, said) = told(&["models", "inspect", "maps", "--models", models]);
+    assert!(said.contains("engine tract") && said.contains(cure), "{said}");
 }
 
 #[test]
 fn engines_that_lack_an_operator_are_named() {
     let folder = TempDir::new().unwrap();
-    write(folder.path(), "odd", &node("Frobnicate", [("axis", Attribute::Int(1))]));
-    write(folder.path(), "usual", &node_softmax());
-    let inspected = |name: &str| {
-        let models = folder.path().to_str().unwrap();
-        let output = command().args(["models", "inspect", name, "--models", models]).output().unwrap();
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
+    model(folder.path(), "odd", &node("Frobnicate", [("axis", Attribute::Int(1))]));
+    model(folder.path(), "usual", &node_softmax());
+    let inspected =
+        |name: &str| told(&["models", "inspect", name, "--models", folder.path().to_str().unwrap()]).1;
     let line = |text: &str| text.lines().find(|line| line.starts_with("engine tract: ")).unwrap().to_owned();
     let odd = line(&inspected("odd"));
     assert!(odd.contains("Frobnicate") && !odd.contains("loads it"), "{odd}");
@@ -136,8 +121,8 @@ fn engines_that_lack_an_operator_are_named() {
 #[test]
 fn trees_on_tract_are_a_warning() {
     let folder = TempDir::new().unwrap();
-    write(folder.path(), "trees", &node("TreeEnsembleClassifier", [("axis", Attribute::Int(1))]));
-    write(folder.path(), "soft", &node_softmax());
+    model(folder.path(), "trees", &node("TreeEnsembleClassifier", [("axis", Attribute::Int(1))]));
+    model(folder.path(), "soft", &node_softmax());
     let models = folder.path().to_str().unwrap();
     let parm = Parm::start(&["worker", "--models", models, "--engine", "tract"]);
     parm.until("it warns", |parm| parm.log().contains("trees run hundreds of times slower on tract"));
@@ -146,32 +131,23 @@ fn trees_on_tract_are_a_warning() {
 }
 
 #[test]
-fn ignored_fields_of_config_pbtxt_are_logged() {
+fn mistakes_and_ignored_fields_of_config_pbtxt_are_logged() {
     let folder = TempDir::new().unwrap();
-    write(folder.path(), "soft", &node_softmax());
-    let config = "max_batch_size: 8\ninstance_group [{ count: 2 }]\ndynamic_batching { }\n";
-    fs::write(folder.path().join("soft/config.pbtxt"), config).unwrap();
+    let config = |name: &str, config: &str| {
+        model(folder.path(), name, &node_softmax());
+        fs::write(folder.path().join(name).join("config.pbtxt"), config).unwrap();
+    };
+    config("soft", "max_batch_size: 8\ninstance_group [{ count: 2 }]\ndynamic_batching { }\n");
+    config("wrong", "max_batch_size: many\ndynamic_batching { preferred_batch_size: [ 4 ]\n");
     let parm = Parm::start(&["worker", "--models", folder.path().to_str().unwrap()]);
     let log = parm.log();
-    let line = log.lines().find(|line| line.contains("other fields are ignored")).unwrap();
-    assert!(line.contains("instance_group, dynamic_batching"), "{line}");
-    assert_eq!(http::get(parm.http, "/v2/models/soft/config").json()["max_batch_size"], 8);
-}
-
-#[test]
-fn mistakes_of_config_pbtxt_are_warned_of_once() {
-    let folder = TempDir::new().unwrap();
-    write(folder.path(), "soft", &node_softmax());
-    let file = folder.path().join("soft/config.pbtxt");
-    fs::write(&file, "max_batch_size: many\ndynamic_batching { preferred_batch_size: [ 4 ]\n").unwrap();
-    let parm = Parm::start(&["worker", "--models", folder.path().to_str().unwrap()]);
-    let log = parm.log();
+    let count =
+        |parts: [&str; 3]| log.lines().filter(|line| parts.iter().all(|part| line.contains(part))).count();
+    assert_eq!(count(["other fields are ignored", "soft", "instance_group, dynamic_batching"]), 1, "{log}");
     for problem in ["max_batch_size is 'many'", "the file is not complete"] {
-        let told = |line: &&str| {
-            line.contains("WARN") && line.contains(problem) && line.contains(file.to_str().unwrap())
-        };
-        assert_eq!(log.lines().filter(told).count(), 1, "{log}");
+        assert_eq!(count(["WARN", problem, "wrong/config.pbtxt"]), 1, "{log}");
     }
+    assert_eq!(http::get(parm.http, "/v2/models/soft/config").json()["max_batch_size"], 8);
 }
 
 const METADATA: &str = r#"{"name": "toy", "versions": ["1"], "platform": "toy",
@@ -227,7 +203,7 @@ fn example_of_the_binary_is_served_where_nobody_names_models() {
 #[test]
 fn own_folder_of_models_replaces_the_example() {
     let folder = TempDir::new().unwrap();
-    write(&folder.path().join("models"), "mine", &node("Softmax", [("axis", Attribute::Int(1))]));
+    model(&folder.path().join("models"), "mine", &node("Softmax", [("axis", Attribute::Int(1))]));
     let parm = Parm::start_in(folder.path(), &["serve"]);
     let status = |model: &str| http::get(parm.http, &format!("/v2/models/{model}/ready")).status;
     assert_eq!([status("mine"), status("magika")], [200, 404], "{}", parm.log());

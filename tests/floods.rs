@@ -2,7 +2,6 @@
 //!
 //! Memory stays bounded, other clients are answered during and after each flood, and no process ends.
 
-use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -39,7 +38,7 @@ impl Scenes {
         batch: impl Fn(u32) -> Vec<u8> + Sync,
     ) -> [bool; 2] {
         self.0.each_ref().map(|parm| {
-            let before = memory(parm, "VmRSS:");
+            let before = parm.memory("VmRSS");
             let ended = AtomicBool::new(false);
             let closed = thread::scope(|scope| {
                 scope.spawn(|| {
@@ -62,7 +61,7 @@ impl Scenes {
                         break false;
                     }
                 };
-                let grown = memory(parm, "VmHWM:").saturating_sub(before);
+                let grown = parm.memory("VmHWM").saturating_sub(before);
                 eprintln!("{name}: {sent} batches, closed {closed}, {} KiB more at the peak", grown >> 10);
                 assert!(grown < MOST_BYTES, "{name}: {grown} bytes more");
                 peer.close();
@@ -79,12 +78,6 @@ impl Scenes {
 fn assert_serves(parm: &Parm, during: &str) {
     let answer = http::get(parm.http, "/v2/health/ready");
     assert_eq!(answer.status, 200, "during {during}: {}", answer.body_text());
-}
-
-fn memory(parm: &Parm, what: &str) -> usize {
-    let status = fs::read_to_string(format!("/proc/{}/status", parm.pid())).unwrap();
-    let line = status.lines().find(|line| line.starts_with(what)).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
 }
 
 /// Stream numbers of one batch: odd and increasing.

@@ -69,22 +69,6 @@ fn frontend_that_is_killed_or_frozen_delays_no_other() {
 }
 
 #[test]
-fn shared_workers_forget_a_frontend_when_it_is_killed() {
-    let workers = [(); 2].map(|()| worker(&[]));
-    let frontends = [(); 2].map(|()| Parm::frontend(&workers.each_ref(), &[]));
-    let [stays, dies] = &frontends;
-    ask_all([stays, dies], 200);
-    workers.iter().for_each(|worker| until(worker, "parm_sharing_frontends", 2.0));
-    dies.signal("KILL");
-    ask_all([stays], 200);
-    for worker in &workers {
-        until(worker, "parm_sharing_frontends", 1.0);
-        until(worker, "parm_sharing_grants", 0.0);
-        until(worker, "parm_sharing_asking", 0.0);
-    }
-}
-
-#[test]
 fn frontend_that_cannot_ask_is_served_beside_those_that_do() {
     let worker = worker(&[]);
     let frontends = [(); 2].map(|()| Parm::frontend(&[&worker], &[]));
@@ -93,11 +77,4 @@ fn frontend_that_cannot_ask_is_served_beside_those_that_do() {
     let parts = ask_all([first, second, &plain], 300);
     assert_eq!(worker.metric("parm_sharing_frontends", &[]), 2.0);
     assert!(parts.iter().all(|part| *part > 30), "none is kept out: {parts:?}");
-}
-
-#[test]
-fn no_request_is_lost_when_connections_to_a_shared_worker_end() {
-    let worker = worker(&["--set", "server.max_connection_age_ms=50"]);
-    let frontends = [(); 2].map(|()| Parm::frontend(&[&worker], &[]));
-    ask_all(frontends.each_ref(), 400);
 }

@@ -3,14 +3,11 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::thread;
-use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::process::{command, root};
+use crate::support::process::{command, root, text};
 
 const FILE: &str = r#"
 queries = 6000
@@ -54,7 +51,7 @@ impl Grid {
 
     fn json(&self, results: &str, more: &[&str]) -> Value {
         let output = self.run(results, &[more, &["--output", "json"]].concat());
-        assert!(output.status.success(), "{}", text(&output));
+        assert!(output.status.success(), "{}", text(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
@@ -66,10 +63,6 @@ impl Grid {
         names.sort_unstable();
         names
     }
-}
-
-fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// The arguments of the container in the recipe, with the variable that Kubernetes sets and the paths of this test.
@@ -92,7 +85,7 @@ fn pods_of_the_indexed_job_fill_one_folder() {
         let mut pod = command();
         pod.current_dir(grid.path()).args(arguments(index)).env("JOB_COMPLETION_INDEX", index.to_string());
         let output = pod.output().unwrap();
-        assert!(output.status.success(), "{}", text(&output));
+        assert!(output.status.success(), "{}", text(&output.stderr));
         assert_eq!(
             grid.results("job").len(),
             3 * (index as usize + 1),
@@ -105,24 +98,6 @@ fn pods_of_the_indexed_job_fill_one_folder() {
 }
 
 #[test]
-fn share_killed_at_any_moment_leaves_whole_files() {
-    let grid = Grid::new(&FILE.replace("6000", "20000"));
-    for round in 0..12 {
-        let mut killed = grid.command("all", &["--share", "0/1"]).spawn().unwrap();
-        // Somewhere in the runs, writes and renames of its cells.
-        thread::sleep(Duration::from_millis(15 + 11 * round));
-        kill_process(Pid::from_child(&killed), Signal::KILL).unwrap();
-        killed.wait().unwrap();
-        for name in grid.results("all") {
-            let text = fs::read_to_string(grid.path().join("all/cells").join(&name)).unwrap();
-            assert!(serde_json::from_str::<Value>(&text).is_ok(), "round {round}: {name}: {text:.300}");
-        }
-    }
-    assert!(grid.run("all", &["--share", "0/1"]).status.success());
-    assert_eq!(grid.json("joined", &["--join", "all"]), grid.json("one", &[]));
-}
-
-#[test]
 fn share_on_a_full_disk_fails_and_can_run_again() {
     let grid = Grid::new(&FILE.replace("6000", "1000"));
     let mut limited = Command::new("sh");
@@ -131,7 +106,7 @@ fn share_on_a_full_disk_fails_and_can_run_again() {
     limited.current_dir(grid.path()).args(["--results", "all", "--share", "0/12"]);
     let output = limited.output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output).contains("cannot write"), "{}", text(&output));
+    assert!(text(&output.stderr).contains("cannot write"), "{}", text(&output.stderr));
     assert_eq!(grid.results("all"), Vec::<String>::new());
     assert!(grid.run("all", &["--share", "0/12"]).status.success());
 }
@@ -141,8 +116,8 @@ fn grids_reject_flags_that_cannot_be_used() {
     let grid = Grid::new(FILE);
     let refused = |more: &[&str], code: i32, word: &str| {
         let output = grid.run("none", more);
-        assert_eq!(output.status.code(), Some(code), "{}", text(&output));
-        assert!(text(&output).contains(word), "{}", text(&output));
+        assert_eq!(output.status.code(), Some(code), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(word), "{}", text(&output.stderr));
     };
     refused(&["--share", "4/4"], 2, "0/4");
     refused(&["--share", "0/1", "--raw"], 64, "--raw");
@@ -150,5 +125,5 @@ fn grids_reject_flags_that_cannot_be_used() {
     processes.current_dir(grid.path()).args(["experiment", "grid.toml", "--share", "0/2"]);
     let output = processes.output().unwrap();
     assert_eq!(output.status.code(), Some(64));
-    assert!(text(&output).contains("--simulate"), "{}", text(&output));
+    assert!(text(&output.stderr).contains("--simulate"), "{}", text(&output.stderr));
 }

@@ -5,16 +5,13 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 
-use http_body_util::Full;
-use hyper::Request;
-use hyper::body::Bytes;
-use hyper::client::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use parm_transport::keys::{Access, Role, Route, Surface};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tempfile::TempDir;
+use tonic::Code;
 
-use crate::support::process::{PATIENCE, command, root};
+use crate::support::grpc::{Grpc, Raw};
+use crate::support::process::{PATIENCE, refused, root, succeeds, told};
 use crate::support::routes;
 use crate::support::{Parm, affine, http};
 
@@ -45,9 +42,7 @@ impl Ring {
     fn add(&self, name: &str, flags: &[&str]) -> String {
         let path = self.path();
         let fixed = ["keys", "new", name, "--output", "json", "--file", path.to_str().unwrap()];
-        let output = command().args(fixed).args(flags).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let told: Value = serde_json::from_str(&succeeds(&[&fixed, flags].concat())).unwrap();
         told["key"].as_str().unwrap().to_owned()
     }
 
@@ -67,8 +62,7 @@ impl Ring {
 fn ask(parm: &Parm, path: &str, key: Option<&str>) -> http::Answer {
     let bearer = key.map(|key| format!("Bearer {key}"));
     let headers: Vec<_> = bearer.iter().map(|value| ("authorization", value.as_str())).collect();
-    let row = affine::rows(1, 3);
-    let body = json!({"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": row}]});
+    let body = affine::json(&affine::rows(1, 3));
     http::request(parm.http, "POST", path, &headers, body.to_string().as_bytes())
 }
 
@@ -86,21 +80,14 @@ fn status(address: SocketAddr, method: &str, path: &str, key: Option<&str>) -> u
 
 /// Calls a gRPC method with an empty message, and returns the HTTP status of the same meaning.
 async fn grpc_status(address: SocketAddr, path: &str, key: Option<&str>) -> u16 {
-    let socket = tokio::net::TcpStream::connect(address).await.unwrap();
-    let (mut sender, connection) =
-        http2::handshake(TokioExecutor::new(), TokioIo::new(socket)).await.unwrap();
-    tokio::spawn(connection);
-    let mut request = Request::post(format!("http://{address}{path}"))
-        .header("content-type", "application/grpc")
-        .header("te", "trailers");
+    let mut request = tonic::Request::new(Vec::new());
     if let Some(key) = key {
-        request = request.header("authorization", format!("Bearer {key}"));
+        request.metadata_mut().insert("authorization", format!("Bearer {key}").parse().unwrap());
     }
-    let body = Full::new(Bytes::from_static(&[0; 5]));
-    let answer = sender.send_request(request.body(body).unwrap()).await.unwrap();
-    match answer.headers().get("grpc-status").map(|status| status.to_str().unwrap()) {
-        Some("16") => 401,
-        Some("7") => 403,
+    let mut client = Grpc::connect(address).await.0;
+    match client.server_streaming(request, path.parse().unwrap(), Raw).await.map_err(|status| status.code()) {
+        Err(Code::Unauthenticated) => 401,
+        Err(Code::PermissionDenied) => 403,
         _ => 200,
     }
 }
@@ -276,8 +263,7 @@ async fn logs_and_pages_contain_no_key() {
             status
         );
     }
-    let dumped = command().args(&arguments).arg("--dump-config").output().unwrap();
-    let dumped = String::from_utf8_lossy(&dumped.stdout).into_owned();
+    let dumped = succeeds(&[&arguments[..], &["--dump-config"]].concat());
     let file = fs::read_to_string(ring.path()).unwrap();
     let digests =
         file.lines().filter_map(|line| line.strip_prefix("sha256 = ")).map(|line| line.trim_matches('"'));
@@ -298,31 +284,23 @@ async fn logs_and_pages_contain_no_key() {
 fn keys_are_created_listed_and_checked() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("keys.toml");
-    let run = |words: &[&str]| {
-        let output = command().args(words).output().unwrap();
-        let told = [output.stdout, output.stderr].concat();
-        (output.status.code(), String::from_utf8_lossy(&told).into_owned())
-    };
     let file = path.to_str().unwrap();
-    let (code, told) = run(&["keys", "new", "a"]);
+    let (code, made) = told(&["keys", "new", "a"]);
     assert_eq!(code, Some(0));
     assert!(
-        told.contains("[[key]]\nname = \"a\"\nsha256 = \"") && told.contains("role = \"infer\""),
-        "{told}"
+        made.contains("[[key]]\nname = \"a\"\nsha256 = \"") && made.contains("role = \"infer\""),
+        "{made}"
     );
-    let key = told.lines().find(|line| line.starts_with("parm_")).unwrap();
+    let key = made.lines().find(|line| line.starts_with("parm_")).unwrap();
     assert_eq!(key.len(), "parm_".len() + 64);
     assert!(!path.exists());
     let limits = ["--role", "control", "--rate", "2.5", "--concurrency", "4", "--file", file];
-    assert_eq!(run(&[&["keys", "new", "ops"][..], &limits].concat()).0, Some(0));
+    assert_eq!(told(&[&["keys", "new", "ops"][..], &limits].concat()).0, Some(0));
     let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
-    let again = run(&["keys", "new", "ops", "--file", file]);
-    assert_eq!(again.0, Some(64), "{}", again.1);
-    assert!(again.1.contains("two keys are called 'ops'"), "{}", again.1);
-    let bad = run(&["keys", "new", "a b"]);
-    assert_eq!(bad.0, Some(64), "{}", bad.1);
-    let (_, listed) = run(&["keys", "list", file]);
+    refused(&["keys", "new", "ops", "--file", file], Some(64), "two keys are called 'ops'");
+    refused(&["keys", "new", "a b"], Some(64), "");
+    let (_, listed) = told(&["keys", "list", file]);
     assert!(
         listed.contains("ops")
             && listed.contains("control")
@@ -337,30 +315,12 @@ fn keys_are_created_listed_and_checked() {
         models.display()
     );
     fs::write(&config, written).unwrap();
-    let (_, checked) = run(&["doctor", config.to_str().unwrap()]);
+    let (_, checked) = told(&["doctor", config.to_str().unwrap()]);
     assert!(checked.contains("ok   keys: 1 in") && checked.contains("1 control"), "{checked}");
     fs::write(&path, "").unwrap();
-    let (code, checked) = run(&["doctor", config.to_str().unwrap()]);
+    let (code, checked) = told(&["doctor", config.to_str().unwrap()]);
     assert_eq!(code, Some(1));
     assert!(checked.contains("FAIL keys:") && checked.contains("has no keys"), "{checked}");
-}
-
-#[test]
-fn check_of_a_frontend_reports_an_unusable_key_file() {
-    let ring = Ring::new();
-    let parm = Parm::serve(&["--instances", "1", "--admin", "127.0.0.1:0", "--set", &ring.setting()]);
-    let url = format!("http://{}", parm.admin.unwrap());
-    let check = || {
-        let output = command().args(["doctor", &url]).env("PARM_KEY", ring.of(Role::Read)).output().unwrap();
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
-    let well = check();
-    assert!(well.contains("ok   keys and TLS files: no faults"), "{well}");
-    fs::write(ring.path(), "nonsense").unwrap();
-    parm.until("the log has the fault", |parm| parm.log().contains("PARM-0010"));
-    let told = check();
-    let line = "FAIL files: cannot use the key file";
-    assert!(told.contains(line) && told.contains("[PARM-0010]"), "{told}");
 }
 
 #[test]
@@ -373,8 +333,7 @@ fn check_tries_the_keys_of_a_configuration() {
         let worker = worker.http;
         let written = format!("{own}[frontend]\nworkers = [\"http://{worker}\"]\nclient = {{ {key} }}\n");
         fs::write(&config, written).unwrap();
-        let output = command().arg("doctor").arg(&config).output().unwrap();
-        String::from_utf8(output.stdout).unwrap()
+        told(&["doctor", config.to_str().unwrap()]).1
     };
     let token = |key: &str| format!("token = \"{key}\"");
     for (key, line) in [

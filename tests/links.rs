@@ -58,28 +58,3 @@ fn book_lists_every_page_once() {
     pages.sort();
     assert_eq!(listed, pages, "docs/SUMMARY.md is the book's list of pages");
 }
-
-/// The first row of each table that has no line of dashes below it: a blank line cut it off from its table.
-fn cut_off_tables(text: &str) -> Vec<&str> {
-    let lines: Vec<&str> = text.lines().collect();
-    let mut fenced = false;
-    let mut found = Vec::new();
-    for (at, line) in lines.iter().enumerate() {
-        fenced ^= line.trim_start().starts_with("```");
-        let begins = line.starts_with('|') && !(at > 0 && lines[at - 1].starts_with('|'));
-        let dashes = lines.get(at + 1).is_some_and(|next| next.starts_with("|-"));
-        if begins && !fenced && !dashes {
-            found.push(*line);
-        }
-    }
-    found
-}
-
-#[test]
-fn tables_have_no_blank_lines() {
-    assert_eq!(cut_off_tables("| a |\n|---|\n| 1 |\n\n| 2 |\n"), ["| 2 |"]);
-    for document in files(&root(), "md") {
-        let text = fs::read_to_string(&document).unwrap();
-        assert_eq!(cut_off_tables(&text), [""; 0], "{}: rows without a heading", document.display());
-    }
-}

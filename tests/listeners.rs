@@ -114,10 +114,6 @@ impl Scene {
             address.assert_answers(path, &format!("{name}, after {after}"));
         }
     }
-
-    fn descriptors(&self) -> usize {
-        fs::read_dir(format!("/proc/{}/fd", self.parm.pid())).unwrap().count()
-    }
 }
 
 /// Runs a client against all listeners of these processes at once, then asserts that each listener answers.
@@ -164,11 +160,11 @@ fn dribbled_head_is_cut_off_by_every_listener() {
 fn crowd_of_silent_clients_keeps_no_listener_busy() {
     let scenes = Scene::both(&["--set", "server.max_connections=64"]);
     for scene in &scenes {
-        let before = scene.descriptors();
+        let before = scene.parm.descriptors().len();
         for (name, address, path) in scene.listeners() {
             let mut crowd: Vec<_> = (0..3 * OPERATORS).map(|_| address.connect().unwrap()).collect();
             address.assert_answers(path, &format!("{name}, in a crowd of silent clients"));
-            let open = scene.descriptors() - before;
+            let open = scene.parm.descriptors().len() - before;
             assert!(open < OPERATORS + SPARE, "{name}: {open} descriptors are taken by silent clients");
             // The connections that were closed for the request reconnect. They must not block the next request.
             crowd.extend((0..OPERATORS).map(|_| address.connect().unwrap()));
@@ -206,20 +202,15 @@ fn table_has_every_port_of_the_process() {
                 Address::Unix(path) => known.insert(path.display().to_string()),
             };
         }
-        assert_eq!(listening(scene.parm.pid()), known, "parm {}: LISTENERS names every listener", scene.what);
+        assert_eq!(listening(&scene.parm), known, "parm {}: LISTENERS names every listener", scene.what);
     }
 }
 
 /// Ports and paths where a process listens, read from the kernel's tables.
-fn listening(pid: u32) -> BTreeSet<String> {
-    let folder = PathBuf::from(format!("/proc/{pid}/fd"));
-    let own: BTreeSet<String> = fs::read_dir(folder)
-        .unwrap()
-        .filter_map(|entry| {
-            let target = fs::read_link(entry.ok()?.path()).ok()?.display().to_string();
-            Some(target.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())
-        })
-        .collect();
+fn listening(parm: &Parm) -> BTreeSet<String> {
+    let pid = parm.pid();
+    let socket = |open: &String| Some(open.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned());
+    let own: BTreeSet<String> = parm.descriptors().iter().filter_map(socket).collect();
     let mut found = BTreeSet::new();
     for table in ["tcp", "tcp6"] {
         let text = fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();

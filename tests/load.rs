@@ -7,7 +7,8 @@ use std::process::Output;
 use serde_json::Value;
 
 use crate::support::Parm;
-use crate::support::process::command;
+use crate::support::files::npy;
+use crate::support::process::{command, refused};
 
 /// One request at a time, so that a busy machine misses no schedule.
 const BRIEF: &[&str] =
@@ -25,14 +26,9 @@ fn report(output: &Output) -> Value {
 /// Four rows for the test model, and their classes: 1 if the sum of the row is above 1.
 fn rows(folder: &Path) -> (PathBuf, PathBuf) {
     let (input, labels) = (folder.join("x.npy"), folder.join("y.idx"));
-    let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 4), }\n";
-    let mut file = b"\x93NUMPY\x01\x00".to_vec();
-    file.extend((header.len() as u16).to_le_bytes());
-    file.extend(header.as_bytes());
-    for row in [[0.0f32; 4], [1.0; 4], [-1.0, 0.0, 0.0, 1.0], [0.5, 0.5, 0.5, 0.5]] {
-        row.iter().for_each(|value| file.extend(value.to_le_bytes()));
-    }
-    fs::write(&input, file).unwrap();
+    let values = [[0.0f32; 4], [1.0; 4], [-1.0, 0.0, 0.0, 1.0], [0.5, 0.5, 0.5, 0.5]];
+    let bytes: Vec<u8> = values.iter().flatten().flat_map(|value| value.to_le_bytes()).collect();
+    npy(&input, "<f4", &[4, 4], &bytes);
     fs::write(&labels, [0, 0, 8, 1, 0, 0, 0, 4, 0, 1, 0, 1]).unwrap();
     (input, labels)
 }
@@ -95,13 +91,7 @@ fn invalid_arguments_are_rejected_with_advice() {
             "for a shorter time or at a lower rate",
         ),
     ] {
-        let output = command()
-            .args(["load", &url, "--quiet"])
-            .args(if arguments[0] == "--model" { &[][..] } else { &["--model", "affine"] })
-            .args(arguments)
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains(reason), "{arguments:?}: {said}");
+        let model = if arguments[0] == "--model" { &[][..] } else { &["--model", "affine"] };
+        refused(&[&["load", &url, "--quiet"], model, arguments].concat(), None, reason);
     }
 }

@@ -35,7 +35,6 @@ mod manifests;
 mod opaque;
 mod opaque_calls;
 mod openai;
-mod padding;
 mod profiles;
 mod recording;
 mod robustness;

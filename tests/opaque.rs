@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::thread;
 
-use crate::support::process::PATIENCE;
+use crate::support::process::{PATIENCE, refused, told};
 use crate::support::upstream::{Upstream, say};
 use crate::support::{Parm, affine, http};
 
@@ -23,10 +23,7 @@ fn answers_are_those_of_the_server() {
     let worker = Parm::worker(&[]);
     let url = format!("http://{}", worker.http);
     let parm = Parm::start(&["serve", "--upstream", &url]);
-    let rows = affine::rows(2, 3);
-    let body =
-        serde_json::json!({"inputs": [{"name": "x", "shape": [2, 4], "datatype": "FP32", "data": rows}]});
-    let body = body.to_string();
+    let body = affine::json(&affine::rows(2, 3)).to_string();
     for (method, path, body) in [
         ("POST", "/v2/models/affine/infer", body.as_bytes()),
         ("POST", "/v2/models/affine/infer", b"nonsense"),
@@ -50,28 +47,6 @@ fn begin(stream: &mut TcpStream) -> bool {
     let text = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n\
                 9\r\ndata: a\n\n\r\n";
     stream.write_all(text.as_bytes()).is_ok()
-}
-
-#[test]
-fn servers_that_die_are_replaced() {
-    let dying = [
-        Upstream::start(|_, _| false),
-        Upstream::start(|_, stream| {
-            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nshort").is_err()
-        }),
-        Upstream::start(|_, stream| stream.write_all(b"nonsense\r\n\r\n").is_err()),
-        Upstream::start(|_, stream| say(stream, "503 Busy", "busy")),
-    ];
-    for server in dying {
-        let well = Upstream::saying("well");
-        let parm = over(&[&server, &well], &[]);
-        parm.until("both servers joined", |parm| parm.metric("parm_instances", &["state=\"ready\""]) == 2.0);
-        for _ in 0..10 {
-            let answer = http::post(parm.http, CHAT, b"ask");
-            assert_eq!((answer.status, &*answer.body_text()), (200, "well"), "{}", parm.log());
-        }
-        assert!(!server.heard().is_empty());
-    }
 }
 
 #[test]
@@ -120,16 +95,9 @@ fn keys_are_for_parm_and_not_for_the_server() {
     assert_eq!(server.heard()[0].header("authorization").as_deref(), Some("Bearer sk-mine"));
     let folder = tempfile::TempDir::new().unwrap();
     let keys = folder.path().join("keys.toml");
-    let made = crate::support::process::command()
-        .args(["keys", "new", "app", "--role", "infer", "--file"])
-        .arg(&keys)
-        .output()
-        .unwrap();
-    let key = String::from_utf8_lossy(&made.stdout);
-    let key = key
-        .split_whitespace()
-        .find(|word| word.starts_with("parm_"))
-        .unwrap_or_else(|| panic!("no key in {key}{}", String::from_utf8_lossy(&made.stderr)));
+    let (_, made) = told(&["keys", "new", "app", "--role", "infer", "--file", keys.to_str().unwrap()]);
+    let key = made.split_whitespace().find(|word| word.starts_with("parm_"));
+    let key = key.unwrap_or_else(|| panic!("no key in {made}"));
     let file = format!("server.keys_file={}", keys.display());
     let closed = over(&[&server], &["--set", &file, "--set", "frontend.client.token=theirs"]);
     assert_eq!(http::post(closed.http, CHAT, b"a").status, 401);
@@ -179,21 +147,6 @@ fn redirect_to_the_server_itself_leads_to_parm() {
 }
 
 #[test]
-fn connection_closed_by_the_upstream_is_named_in_the_error() {
-    let server = Upstream::start(|_, _| false);
-    let parm = over(&[&server], &[]);
-    // A route that may run twice, and one that may not.
-    for path in [CHAT, "/elsewhere"] {
-        let answer = http::post(parm.http, path, b"{}");
-        let said = answer.body_text();
-        assert_eq!(answer.status, 503, "{said}");
-        let closed = format!("connection to {} failed: ", server.url().trim_start_matches("http://"));
-        assert!(said.contains(&closed) && said.contains("closed"), "{path}: {said}");
-        assert_eq!(answer.header("parm-error-code").as_deref(), Some("PARM-0020"), "{path}: {said}");
-    }
-}
-
-#[test]
 fn wrong_upstreams_are_explained_at_start() {
     for (arguments, part) in [
         (&["--upstream", "http://a"][..], "port"),
@@ -210,9 +163,7 @@ fn wrong_upstreams_are_explained_at_start() {
         ),
         (&["--upstream", "http://a:1", "--set", "frontend.upstreams.concurrency=0"], "concurrency"),
     ] {
-        let output = crate::support::process::command().arg("serve").args(arguments).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains(part), "{arguments:?}: {said}");
+        let said = refused(&[&["serve"], arguments].concat(), None, part);
         assert!(!said.contains("upstream+"), "the address is quoted as it was written: {said}");
     }
 }
@@ -268,10 +219,7 @@ fn settings_without_effect_on_requests_as_they_are() {
             "frontend.models.chat.policy",
         ),
     ] {
-        let mut command = crate::support::process::command();
-        command.args(["serve", "--upstream", "http://127.0.0.1:1", "--dump-config"]).args(flags);
-        let output = command.output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(64) && told.contains(words), "{flags:?}: {told}");
+        let serve = ["serve", "--upstream", "http://127.0.0.1:1", "--dump-config"];
+        refused(&[&serve, flags].concat(), Some(64), words);
     }
 }

@@ -89,32 +89,6 @@ async fn unmodified_client_gets_the_answers_of_the_workers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_worker_fails_no_call() {
-    // Of a run that takes microseconds, noise of the machine is many times its median.
-    let paced = "backend.emulated={paced={input=[4],outputs=2,time_ms={kind=\"constant\",value=5.0}}}";
-    let workers = [(); 2].map(|()| Parm::worker(&["--set", paced]));
-    let parm = over(&workers.each_ref(), &[]);
-    let client = Grpc::connect(parm.grpc).await;
-    let mut message = ModelInferRequest { model_name: "paced".into(), ..message(2) };
-    message.inputs[0].name = "input".into();
-    let expected = plain(client.clone().ask(message.clone()).await).unwrap();
-    let calls = (0..8).map(|caller| {
-        let (mut client, message) = (client.clone(), message.clone());
-        let (expected, workers) = (&expected, &workers);
-        async move {
-            for number in 0..50 {
-                if (caller, number) == (0, 20) {
-                    workers[0].signal("KILL");
-                }
-                let answer = plain(client.ask(message.clone()).await);
-                assert_eq!(answer.as_ref(), Ok(expected), "call {number}");
-            }
-        }
-    });
-    futures::future::join_all(calls).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn errors_of_parm_are_statuses() {
     let worker = Parm::worker(&[]);
     let parm = over(&[&worker], &["--set", "server.max_body_bytes=100000"]);

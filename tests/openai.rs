@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::Parm;
 use crate::support::http;
-use crate::support::process::command;
+use crate::support::process::{command, refused};
 
 /// A worker with an emulated chat server whose iterations take half a millisecond.
 fn chat_server(arguments: &[&str]) -> Parm {
@@ -66,22 +66,9 @@ fn trace_is_replayed_faster_with_its_sizes() {
 }
 
 #[test]
-fn faults_are_changed_at_run_time() {
-    let server = chat_server(&["--faults"]);
-    let plan = br#"{"error_rate": 1}"#;
-    assert_eq!(http::post(server.metrics, "/faults", plan).status, 200);
-    let output = load(&server, &["--openai", "--rate", "50", "--seconds", "0.3"]);
-    let report = report(&output);
-    assert_eq!(
-        (&report["chats"]["answered"], &report["failures"][0]["reason"]),
-        (&Value::from(0), &Value::from("status 500"))
-    );
-    assert_eq!(output.status.code(), Some(1), "the run is invalid");
-}
-
-#[test]
 fn invalid_flags_of_a_chat_load_are_rejected_with_advice() {
     let server = chat_server(&[]);
+    let url = format!("http://{}", server.http);
     let folder = tempfile::TempDir::new().unwrap();
     let trace = folder.path().join("times.txt");
     fs::write(&trace, "0.5\n1\n").unwrap();
@@ -94,8 +81,6 @@ fn invalid_flags_of_a_chat_load_are_rejected_with_advice() {
         (&["--openai", "--extra-body", "[]"], "give a JSON object"),
         (&["--prompt-tokens", "5"], "--openai"),
     ] {
-        let output = load(&server, arguments);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains(reason), "{arguments:?}: {said}");
+        refused(&[&["load", &url, "--model", "tiny"], arguments].concat(), None, reason);
     }
 }

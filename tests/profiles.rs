@@ -4,7 +4,7 @@ use std::fs;
 
 use tempfile::TempDir;
 
-use crate::commands::{run, text};
+use crate::support::process::{run, text};
 
 const SMALL: [&str; 8] = ["--policy", "equal", "--load", "0.5", "--queries", "12000", "--output", "json"];
 

@@ -6,13 +6,11 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::process::command;
-use crate::support::{Parm, affine, http};
+use crate::support::process::{command, refused, succeeds, told};
+use crate::support::{Parm, affine};
 
 fn infer(parm: &Parm) {
-    let rows = affine::rows(1, 3);
-    let body = json!({"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": rows}]});
-    let answer = http::post(parm.http, "/v2/models/affine/infer", body.to_string().as_bytes());
+    let answer = affine::infer(parm.http, &affine::rows(1, 3));
     assert_eq!(answer.status, 200, "{}", answer.body_text());
 }
 
@@ -40,29 +38,14 @@ fn running_frontend_is_recorded_for_a_second() {
 
     let again = record.output().unwrap();
     assert!(!again.status.success(), "a recording is not overwritten");
-    let simulate = ["simulate", "--policy", "equal", "--queries", "20000", "--recording"];
-    let few = command().args(simulate).arg(&file).output().unwrap();
-    let said = String::from_utf8_lossy(&few.stderr).into_owned();
+    let file = file.to_str().unwrap();
+    let simulate = ["simulate", "--policy", "equal", "--queries", "20000", "--recording", file];
+    let (status, said) = told(&simulate);
     assert!(
-        few.status.success() || said.contains("needs 1000"),
+        status == Some(0) || said.contains("needs 1000"),
         "the simulation runs or reports too few jobs: {said}"
     );
-    let told = command().args(["record", "--summary"]).arg(&file).output().unwrap();
-    assert!(String::from_utf8_lossy(&told.stdout).contains("queries of model 'affine'"));
-}
-
-#[test]
-fn frontend_records_itself_until_it_exits() {
-    let folder = TempDir::new().unwrap();
-    let file = folder.path().join("run.jsonl");
-    let mut parm = Parm::serve(&["--instances", "1", "--record", file.to_str().unwrap()]);
-    parm.until_model_ready();
-    (0..3).for_each(|_| infer(&parm));
-    parm.signal("TERM");
-    assert!(parm.wait().success(), "{}", parm.log());
-    let text = fs::read_to_string(&file).unwrap();
-    assert_eq!(text.lines().filter(|line| line.starts_with("{\"query\"")).count(), 3, "{text}");
-    assert!(text.lines().last().unwrap().starts_with("{\"end\""), "{text}");
+    assert!(succeeds(&["record", "--summary", file]).contains("queries of model 'affine'"));
 }
 
 #[test]
@@ -77,9 +60,8 @@ fn recording_stops_and_queries_go_on_when_the_disk_is_full() {
         parm.log().contains("free disk space, and restart to record again")
     });
     (0..10).for_each(|_| infer(&parm));
-    let told = command().args(["doctor", &format!("http://{}", parm.admin.unwrap())]).output().unwrap();
-    let told = String::from_utf8_lossy(&told.stdout).into_owned();
-    assert!(told.contains("FAIL files: recording stopped") && told.contains("[PARM-0015]"), "{told}");
+    let (_, said) = told(&["doctor", &format!("http://{}", parm.admin.unwrap())]);
+    assert!(said.contains("FAIL files: recording stopped") && said.contains("[PARM-0015]"), "{said}");
     parm.signal("TERM");
     let ended = parm.wait();
     assert_eq!(ended.code(), Some(1), "the status shows that the recording is incomplete: {}", parm.log());
@@ -91,41 +73,16 @@ fn recording_stops_and_queries_go_on_when_the_disk_is_full() {
 #[test]
 fn record_error_has_advice_when_the_frontend_is_unusable() {
     let parm = Parm::serve(&["--instances", "1"]);
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("run.jsonl");
     for (url, code, word) in [
         ("127.0.0.1:1".to_owned(), 64, "http://HOST:PORT"),
         ("https://127.0.0.1:1".to_owned(), 64, "--ca"),
         ("http://127.0.0.1:1".to_owned(), 1, "--admin"),
         (format!("http://{}", parm.http), 1, "not an admin API"),
     ] {
-        let folder = TempDir::new().unwrap();
-        let file = folder.path().join("run.jsonl");
-        let output = command().args(["record", "--frontend", &url, "--file"]).arg(file).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(code), "{url}: {said}");
-        assert!(said.contains(word), "{url} must name {word}: {said}");
+        refused(&["record", "--frontend", &url, "--file", file.to_str().unwrap()], Some(code), word);
     }
-}
-
-#[test]
-fn summary_of_a_rollout_tells_its_versions_apart() {
-    let folder = TempDir::new().unwrap();
-    let file = folder.path().join("rollout.jsonl");
-    let model =
-        |number: u8| format!(r#"{{"model":{{"number":{number},"name":"ver","version":"{}"}}}}"#, number + 1);
-    let query =
-        |at_us: u32, model: u8| format!(r#"{{"query":{{"at_us":{at_us},"model":{model},"rows":1}}}}"#);
-    let start = r#"{"recording":{"format":1,"unix_ms":5}}"#.to_owned();
-    let lines = [start, model(0), query(1000, 0), model(1), query(2000, 1), query(3000, 1)];
-    fs::write(&file, lines.join("\n") + "\n").unwrap();
-    let told = |more: &[&str]| {
-        let output = command().args(["record", "--summary"]).arg(&file).args(more).output().unwrap();
-        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
-    };
-    assert!(told(&[]).contains("queries of ver/1, ver/2: name one"), "{}", told(&[]));
-    let all = told(&["--model", "ver"]);
-    assert!(all.contains("3 queries") && all.contains("versions 1 and 2 of ver count as one model"), "{all}");
-    let one = told(&["--model", "ver/2"]);
-    assert!(one.contains("2 queries of model 'ver/2'") && !one.contains("count as one"), "{one}");
 }
 
 #[test]
@@ -139,11 +96,8 @@ fn recording_of_a_killed_frontend_has_its_last_seconds() {
     parm.until("the file has the jobs", |_| jobs() >= 3);
     parm.signal("KILL");
     parm.wait();
-    let told = command().args(["record", "--summary"]).arg(&file).output().unwrap();
-    let told = String::from_utf8_lossy(&told.stdout).into_owned();
-    assert!(told.contains("3 queries") && told.contains("has no end"), "{told}");
+    let summary = || told(&["record", "--summary", file.to_str().unwrap()]).1;
+    assert!(summary().contains("3 queries") && summary().contains("has no end"), "{}", summary());
     fs::write(&file, fs::read_to_string(&file).unwrap() + "{\"end\":{\"at_us\":9000000}}\n").unwrap();
-    let whole = command().args(["record", "--summary"]).arg(&file).output().unwrap();
-    let whole = String::from_utf8_lossy(&whole.stdout).into_owned();
-    assert!(whole.contains("3 queries") && !whole.contains("has no end"), "{whole}");
+    assert!(summary().contains("3 queries") && !summary().contains("has no end"), "{}", summary());
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::support::process::{PATIENCE, command};
+use crate::support::process::{PATIENCE, refused, told};
 use crate::support::{Parm, affine, http};
 
 /// A server that has nothing of `parm run`: it speaks HTTP at the port it is given.
@@ -58,19 +58,7 @@ fn ready(parm: &Parm) -> f64 {
 }
 
 fn ask(parm: std::net::SocketAddr) -> http::Answer {
-    let input =
-        serde_json::json!({"name": "x", "shape": [1, 4], "datatype": "FP32", "data": affine::rows(1, 1)});
-    let body = serde_json::json!({"inputs": [input]}).to_string();
-    http::post(parm, "/v2/models/affine/infer", body.as_bytes())
-}
-
-/// What a command that must fail says.
-fn refusal(words: &[&str]) -> (Option<i32>, String) {
-    let local = "127.0.0.1:0";
-    let mut command = command();
-    command.args(["run", "--http", local, "--grpc", local, "--metrics", local]).args(words);
-    let output = command.output().unwrap();
-    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    affine::infer(parm, &affine::rows(1, 1))
 }
 
 #[test]
@@ -192,7 +180,8 @@ fn copies_of_a_server_of_the_protocol_are_workers() {
 
 #[test]
 fn commands_that_cannot_serve_are_refused_with_advice() {
-    let parm = env!("CARGO_BIN_EXE_parm");
+    let (parm, local) = (env!("CARGO_BIN_EXE_parm"), "127.0.0.1:0");
+    let run = ["run", "--http", local, "--grpc", local, "--metrics", local];
     for (words, status, parts) in [
         (
             &["--", "no-such-program", "{port}"][..],
@@ -221,7 +210,7 @@ fn commands_that_cannot_serve_are_refused_with_advice() {
         (&["--policy", "stand-in", "--", parm, "worker"], 64, &["frontend.dispatch.policy"]),
         (&["--start-timeout", "0", "--", "true"], 2, &["above 0"]),
     ] {
-        let (code, said) = refusal(words);
+        let (code, said) = told(&[&run, words].concat());
         assert_eq!(code, Some(status), "{words:?}: {said}");
         for part in parts {
             assert!(said.contains(part), "{words:?} must say '{part}': {said}");
@@ -233,9 +222,8 @@ fn commands_that_cannot_serve_are_refused_with_advice() {
 fn address_in_use_is_reported_before_any_copy_starts() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let output = command().args(["run", "--http", &address, "--", "sh", "-c", "echo started"]).output();
-    let said = String::from_utf8_lossy(&output.unwrap().stderr).into_owned();
-    assert!(said.contains("PARM-0003") && !said.contains("started"), "{said}");
+    let said = refused(&["run", "--http", &address, "--", "sh", "-c", "echo started"], None, "PARM-0003");
+    assert!(!said.contains("started"), "{said}");
 }
 
 #[test]

@@ -2,22 +2,18 @@
 
 use parm_protocol::client::CallContext;
 use parm_protocol::{Code, ModelRef};
-use parm_transport::client;
 use serde_json::json;
 
+use crate::support::load::connect;
 use crate::support::{Parm, affine, http};
 
 const INFER: &str = "/v2/models/affine/infer";
 
-fn body(rows: &[f32]) -> Vec<u8> {
-    json!({"id": "q1", "inputs": [{"name": "x", "shape": [rows.len() / 4, 4], "datatype": "FP32", "data": rows}]})
-        .to_string()
-        .into_bytes()
-}
-
 fn answers_json(parm: &Parm) {
     let rows = affine::rows(3, 11);
-    let answer = http::post(parm.http, INFER, &body(&rows));
+    let mut body = affine::json(&rows);
+    body["id"] = json!("q1");
+    let answer = http::post(parm.http, INFER, body.to_string().as_bytes());
     assert_eq!(answer.status, 200, "{}", answer.body_text());
     let json = answer.json();
     assert_eq!((&json["id"], &json["model_name"]), (&json!("q1"), &json!("affine")));
@@ -35,7 +31,7 @@ async fn answers_every_client(parm: &Parm) {
     parm.until_model_ready();
     answers_json(parm);
     for url in [format!("http://{}", parm.http), format!("grpc://{}", parm.grpc)] {
-        let client = client::connect(&url.parse().unwrap(), &client::Config::default()).unwrap();
+        let client = connect(&url);
         assert!(client.is_ready().await.unwrap());
         let metadata = client.model_metadata(&ModelRef::latest("affine")).await.unwrap();
         assert_eq!((metadata.name.as_str(), metadata.inputs[0].name.as_str()), ("affine", "x"));
@@ -53,20 +49,9 @@ async fn answers_every_client(parm: &Parm) {
 }
 
 #[tokio::test]
-async fn embedded_instances_serve() {
-    let parm = Parm::serve(&["--instances", "2"]);
-    answers_every_client(&parm).await;
-    assert!(parm.metric("nv_inference_request_success", &["model=\"affine\""]) >= 7.0);
-}
-
-#[tokio::test]
-async fn a_worker_serves_by_itself() {
-    answers_every_client(&Parm::worker(&[])).await;
-}
-
-#[tokio::test]
-async fn a_frontend_over_workers_serves() {
+async fn workers_and_the_frontend_over_them_serve() {
     let workers = [Parm::worker(&[]), Parm::worker(&[])];
+    answers_every_client(&workers[0]).await;
     let urls = [format!("http://{}", workers[0].http), format!("grpc://{}", workers[1].grpc)];
     let parm = Parm::start(&["serve", "--worker", &urls[0], "--worker", &urls[1]]);
     answers_every_client(&parm).await;
@@ -83,18 +68,12 @@ async fn a_worker_on_a_unix_socket_serves_a_frontend() {
 }
 
 #[tokio::test]
-async fn response_reports_its_outcome() {
-    let parm = Parm::serve(&["--instances", "1"]);
-    parm.until_model_ready();
-    let answer = http::post(parm.http, INFER, &body(&affine::rows(1, 2)));
+async fn embedded_instances_answer_at_every_documented_path() {
+    let parm = Parm::serve(&["--instances", "2"]);
+    answers_every_client(&parm).await;
+    let answer = affine::infer(parm.http, &affine::rows(1, 2));
     assert_eq!(answer.header("parm-outcome").as_deref(), Some("exact"));
     assert_eq!(answer.json()["parameters"]["parm_outcome"], json!("exact"));
-}
-
-#[test]
-fn documented_paths_answer() {
-    let parm = Parm::serve(&["--instances", "1"]);
-    parm.until_model_ready();
     let document = http::get(parm.http, "/v2/openapi.json").json();
     let paths = document["paths"].as_object().unwrap();
     assert!(paths.contains_key("/v2/models/{model}/infer"), "{:?}", paths.keys().collect::<Vec<_>>());

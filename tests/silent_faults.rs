@@ -5,7 +5,7 @@ use std::process::Stdio;
 use tempfile::TempDir;
 
 use crate::doctor::{doctor, of_frontend};
-use crate::support::process::{command, configuration};
+use crate::support::process::{command, configuration, succeeds};
 use crate::support::{Parm, http};
 
 /// Two models with one signature. An instance serves twenty queries of `big` a second.
@@ -27,9 +27,7 @@ fn models() -> (TempDir, String) {
 
 fn set(parm: &Parm, change: &str) -> String {
     let url = format!("http://{}", parm.admin.unwrap());
-    let output = command().args(["ctl", "set", "big", change, "--url", &url]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    succeeds(&["ctl", "set", "big", change, "--url", &url])
 }
 
 #[test]
@@ -80,7 +78,7 @@ fn overload_is_reported_while_it_lasts() {
 fn settings_without_effect_are_warned_of_at_start() {
     let (_folder, config) = configuration(&format!(
         "[frontend]\nunbatched = [\"nope\", \"big\"]\nbundles = \"/nonexistent\"\n[frontend.models.bgi]\n\
-         policy = \"none\"\n[backend.weights]\nbig = 2\nsmal = 4\n{MODELS}"
+         policy = \"none\"\n[backend]\nbatched = [\"smal\"]\n{MODELS}"
     ));
     let parm = Parm::start(&["serve", "--config", &config, "--instances", "1", "--admin", "127.0.0.1:0"]);
     parm.until("models are named", |parm| parm.log().contains("no instance serves these models"));
@@ -89,20 +87,16 @@ fn settings_without_effect_are_warned_of_at_start() {
     for parts in [
         ["no instance serves these models", "frontend.models.bgi, frontend.unbatched = nope"],
         ["frontend.bundles does not exist", "/nonexistent"],
-        ["backend.weights names an unknown model", "smal"],
+        ["backend.batched names an unknown model", "smal"],
     ] {
         let told = |line: &&&str| parts.iter().all(|part| line.contains(part));
         assert_eq!(warnings.iter().filter(told).count(), 1, "{parts:?} in\n{log}");
     }
     assert!(!log.contains("= big"), "{log}");
     let (_, said) = of_frontend(&parm);
-    for line in [
-        "note frontend.models: no instance serves a model 'bgi' now",
-        "note frontend.unbatched: no instance serves a model 'nope' now",
-        "FAIL files: frontend.bundles: /nonexistent does not exist [PARM-0009]\n       correct the path",
-    ] {
-        assert!(said.contains(line), "{line:?} is missing in\n{said}");
-    }
+    let line =
+        "FAIL files: frontend.bundles: /nonexistent does not exist [PARM-0009]\n       correct the path";
+    assert!(said.contains(line), "{line:?} is missing in\n{said}");
     let (is_well, said) = doctor(&config);
     assert!(!is_well && said.contains("FAIL bundles: /nonexistent does not exist"), "{said}");
 }

@@ -1,14 +1,13 @@
 //! Tests stand-ins with real processes. Two emulated models compute the same, one of them in a quarter of the time.
 
-use std::sync::Arc;
 use std::time::Instant;
 
-use parm_protocol::client::{CallContext, Client};
+use parm_protocol::client::CallContext;
 use parm_protocol::{InferRequest, InferResponse, ModelRef, NamedTensor, Parameters, Tensor};
-use parm_transport::client;
 use tempfile::TempDir;
 
-use crate::support::process::{PATIENCE, command, configuration};
+use crate::support::load::connect;
+use crate::support::process::{PATIENCE, configuration, refused};
 use crate::support::{Parm, http};
 
 /// Two models with one signature.
@@ -26,10 +25,6 @@ time_ms = { kind = "constant", value = 5.0 }
 
 fn models() -> (TempDir, String) {
     configuration(MODELS)
-}
-
-fn connect(url: String) -> Arc<dyn Client> {
-    client::connect(&url.parse().unwrap(), &client::Config::default()).unwrap()
 }
 
 /// A query of `big`: its outputs are sums of every other value.
@@ -58,7 +53,7 @@ async fn stand_ins_answer_when_a_worker_is_stopped() {
     let frontend = Parm::frontend(&workers.iter().collect::<Vec<_>>(), &arguments);
     frontend.until("all instances joined", |parm| parm.metric("parm_instances", &["state=\"ready\""]) == 3.0);
     for url in [format!("http://{}", frontend.http), format!("grpc://{}", frontend.grpc)] {
-        let through = connect(url);
+        let through = connect(&url);
         workers[0].signal("STOP");
         let deadline = Instant::now() + PATIENCE;
         let (mut given, mut asked) = (0, 0);
@@ -99,7 +94,7 @@ async fn stand_in_at_the_frontend_answers_when_all_workers_die() {
     let ways = ["serve", "--config", &config, "--worker", one, "--worker", other];
     let frontend = Parm::start(&[&ways[..], &placed, &retries].concat());
     frontend.until("all instances joined", |parm| parm.metric("parm_instances", &["state=\"ready\""]) == 3.0);
-    let through = connect(format!("http://{}", frontend.http));
+    let through = connect(&format!("http://{}", frontend.http));
     let values = [1.0, 2.0, 3.0, 4.0];
     let answer = through.infer(request(values), CallContext::default()).await.unwrap();
     assert_eq!(outcome(&answer), "exact");
@@ -130,15 +125,12 @@ async fn stand_in_at_the_frontend_answers_when_all_workers_die() {
 #[test]
 fn stand_in_at_the_frontend_needs_workers_and_models() {
     let (_folder, config) = models();
-    let placed = ["--stand-in-at", "frontend"];
     for (words, wanted) in [
         (vec!["--config", &config, "--stand-in", "small"], "name them with --worker URL"),
         (vec!["--worker", "http://127.0.0.1:1"], "name its repository with --models FOLDER"),
         (vec!["--worker", "http://127.0.0.1:1", "--config", &config], "no bundle names a stand-in"),
         (vec!["--worker", "http://127.0.0.1:1", "--policy", "hedge"], "leave out the policy"),
     ] {
-        let output = command().arg("serve").args(placed).args(&words).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(64) && said.contains(wanted), "{words:?}: {said}");
+        refused(&[&["serve", "--stand-in-at", "frontend"], &words[..]].concat(), Some(64), wanted);
     }
 }

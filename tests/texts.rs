@@ -1,12 +1,12 @@
 //! Tests the routes of embedding servers with real processes.
 
 use std::fs;
-use std::path::Path;
 
 use parm_parity_models::onnx::{Attribute, Builder, DataType, Dim, Tensor, Value};
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 
+use crate::support::files::model;
 use crate::support::process::command;
 use crate::support::{Parm, http};
 
@@ -33,20 +33,14 @@ fn models() -> TempDir {
     let hidden = graph.node("Mul", "last_hidden_state", &[&looked_up, &mask]);
     let shape = dims().map(|dims| [dims, vec![Dim::Fixed(2)]].concat());
     graph.output(Value { name: hidden, datatype: DataType::Float, shape });
-    write(folder.path(), "colours", graph.opset(11));
+    model(folder.path(), "colours", graph.opset(11).build().unwrap().bytes());
     fs::write(folder.path().join("colours/1/tokenizer.json"), TOKENIZER).unwrap();
     let mut sums = Builder::new("sums", 1);
     let input = sums.input(Value::batch_of_f32("x", &[2]));
     let output = sums.node("Add", "y", &[&input, &input]);
     sums.output(Value::batch_of_f32(&output, &[2]));
-    write(folder.path(), "sums", sums);
+    model(folder.path(), "sums", sums.build().unwrap().bytes());
     folder
-}
-
-fn write(root: &Path, name: &str, graph: Builder) {
-    let folder = root.join(name).join("1");
-    fs::create_dir_all(&folder).unwrap();
-    fs::write(folder.join("model.onnx"), graph.build().unwrap().bytes()).unwrap();
 }
 
 fn post(parm: &Parm, path: &str, body: &Json) -> http::Answer {

@@ -1,7 +1,6 @@
 //! Tests TLS of the real binary: every address, mutual TLS in a fleet, changed files under load, and client commands.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::authority::Authority;
 use crate::support::load::Load;
-use crate::support::process::command;
+use crate::support::process::{refused, told};
 use crate::support::{Parm, http};
 
 const LOAD: Load = Load { requests: 150, pace: Duration::from_millis(5), deadline: Duration::from_secs(30) };
@@ -222,11 +221,7 @@ fn commands_connect_to_a_frontend_with_tls() {
     let admin = format!("https://{}", parm.admin.unwrap());
     let (ca, cert, key) = (machines.path("ca.pem"), machines.path("people.pem"), machines.path("people.key"));
     let shown = ["--ca", &ca, "--cert", &cert, "--key-file", &key];
-    let run = |arguments: &[&str]| {
-        let output = command().args(arguments).args(shown).output().unwrap();
-        let told = [output.stdout, output.stderr].concat();
-        (output.status.code(), String::from_utf8_lossy(&told).into_owned())
-    };
+    let run = |arguments: &[&str]| told(&[arguments, &shown].concat());
     let (code, told) = run(&["ctl", "--url", &admin, "instances"]);
     assert!(code == Some(0) && told.contains("ready"), "{told}");
     let (code, told) = run(&["top", "--url", &admin, "--once"]);
@@ -244,13 +239,10 @@ fn commands_connect_to_a_frontend_with_tls() {
     // No query ran meanwhile, so the command reports an empty recording.
     assert!(code == Some(1) && told.contains("no query of any model"), "{told}");
     // Without --ca no certificate is trusted.
-    let blind = command().args(["ctl", "--url", &admin, "instances"]).output().unwrap();
-    let told = String::from_utf8_lossy(&blind.stderr).into_owned();
-    assert!(blind.status.code() == Some(64) && told.contains("--ca"), "{told}");
+    refused(&["ctl", "--url", &admin, "instances"], Some(64), "--ca");
     // Without a certificate the error names the flags that give one, not the settings of a server.
-    let bare = command().args(["ctl", "--url", &admin, "instances", "--ca", &ca]).output().unwrap();
-    let told = String::from_utf8_lossy(&bare.stderr).into_owned();
-    assert!(bare.status.code() == Some(1) && told.contains("with --cert and --key-file"), "{told}");
+    let bare = ["ctl", "--url", &admin, "instances", "--ca", &ca];
+    let told = refused(&bare, Some(1), "with --cert and --key-file");
     assert!(!told.contains("tls.") && !told.contains("check --ca"), "{told}");
 }
 
@@ -263,14 +255,10 @@ fn start_and_check_reject_invalid_tls_settings() {
         let server = "http = \"127.0.0.1:0\"\ngrpc = \"127.0.0.1:0\"\nmetrics = \"127.0.0.1:0\"";
         let text = format!("[server]\n{server}\n[backend]\nmodels = {models:?}\n[tls]\n{settings}\n");
         std::fs::write(&config, text).unwrap();
-        let checked = command().args(["doctor", config.to_str().unwrap()]).output().unwrap();
-        let served = |config: &Path| {
-            let started = command().args(["serve", "--config"]).arg(config).output().unwrap();
-            (started.status.code(), String::from_utf8_lossy(&started.stderr).into_owned())
-        };
-        let told = String::from_utf8_lossy(&checked.stdout).into_owned();
-        let refused = told.contains("FAIL tls").then(|| served(&config));
-        (told, refused)
+        let config = config.to_str().unwrap();
+        let (_, checked) = told(&["doctor", config]);
+        let refused = checked.contains("FAIL tls").then(|| told(&["serve", "--config", config]));
+        (checked, refused)
     };
     let paths = ["ca.pem", "worker.pem", "worker.key", "people.key"].map(|name| machines.path(name));
     let [ca, certificate, key, other] = &paths;

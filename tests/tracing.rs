@@ -59,11 +59,9 @@ async fn a_query_is_one_tree_of_spans_across_frontend_and_worker() {
     frontend.until_model_ready();
     let trace = "0af7651916cd43dd8448eb211c80319c";
     let parent = "b7ad6b7169203331";
-    let body = serde_json::json!({"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32",
-        "data": affine::rows(1, 1)}]});
+    let body = affine::json(&affine::rows(1, 1)).to_string();
     let traceparent = format!("00-{trace}-{parent}-01");
     let headers = [("traceparent", traceparent.as_str())];
-    let body = body.to_string();
     let answer = http::request(frontend.http, "POST", "/v2/models/affine/infer", &headers, body.as_bytes());
     assert_eq!(answer.status, 200, "{}", answer.body_text());
     // Ending a process flushes its spans.

@@ -3,10 +3,9 @@
 use std::fs;
 use std::process::Output;
 
-use parm_workload::Random;
 use tempfile::TempDir;
 
-use crate::support::process::command;
+use crate::support::process::{command, refused, text};
 
 /// A small search, so that the tests are short.
 const SMALL: [&str; 6] = ["--queries", "12000", "--repeats", "2", "--seed", "7"];
@@ -15,10 +14,6 @@ fn tune(folder: &TempDir, arguments: &[&str]) -> Output {
     let out = folder.path().join("tuned");
     let out = out.to_str().unwrap();
     command().arg("tune").args(arguments).args(SMALL).args(["--out", out]).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[test]
@@ -66,10 +61,7 @@ fn invalid_input_exits_64_with_advice() {
     ] {
         // A repeated flag is rejected, and some cases have their own flags.
         let small = if arguments.contains(&"--queries") { &[][..] } else { &SMALL[..] };
-        let output = command().arg("tune").args(base).args(arguments).args(small).output().unwrap();
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(64), "{arguments:?}: {said}");
-        assert!(said.contains(word), "{arguments:?} must name {word}: {said}");
+        refused(&[&["tune"], &base[..], arguments, small].concat(), Some(64), word);
     }
 }
 
@@ -83,20 +75,4 @@ fn configuration_of_another_origin_is_not_overwritten() {
     assert_eq!(output.status.code(), Some(64));
     assert!(text(&output.stderr).contains("another folder"), "{}", text(&output.stderr));
     assert_eq!(fs::read_to_string(path).unwrap(), "[server]\n");
-}
-
-#[test]
-fn tail_objective_is_rejected_with_few_measured_times() {
-    let folder = TempDir::new().unwrap();
-    let mut draw = Random::of(1, [0]);
-    let times: String = (0..300).map(|_| format!("{:.3}\n", 20.0 + draw.uniform())).collect();
-    let sample = folder.path().join("times");
-    fs::write(&sample, times).unwrap();
-    let base = ["--slo-ms", "60", "--rate", "50", "--instances", "4", "--service", sample.to_str().unwrap()];
-    let tail = tune(&folder, &[&base[..], &["--objective", "tail"]].concat());
-    assert_eq!(tail.status.code(), Some(64));
-    assert!(text(&tail.stderr).contains("not enough data"), "{}", text(&tail.stderr));
-    let goodput = tune(&folder, &base);
-    assert!(goodput.status.success(), "{}", text(&goodput.stderr));
-    assert!(text(&goodput.stdout).contains("not enough data"), "{}", text(&goodput.stdout));
 }

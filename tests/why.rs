@@ -8,8 +8,8 @@ use parm_workload::Random;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::process::command;
-use crate::support::{Parm, affine, http};
+use crate::support::process::{command, refused, text};
+use crate::support::{Parm, affine};
 
 /// Writes a recording of six instances, of which number 2 is five times slower.
 fn recording(folder: &TempDir, queries: u64) -> PathBuf {
@@ -36,10 +36,6 @@ fn recording(folder: &TempDir, queries: u64) -> PathBuf {
 
 fn why(arguments: &[&str]) -> Output {
     command().arg("doctor").args(arguments).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[test]
@@ -111,10 +107,7 @@ fn short_recording_gives_p99_and_a_shorter_one_an_error() {
         (&[file.to_str().unwrap(), "--policy", "hope"], "hedge"),
         (&[file.to_str().unwrap(), "--config", "/no/such/parm.toml"], "/no/such/parm.toml"),
     ] {
-        let output = why(arguments);
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(64), "{arguments:?}: {said}");
-        assert!(said.contains(word), "{arguments:?} must name {word}: {said}");
+        refused(&[&["doctor"], arguments].concat(), Some(64), word);
     }
 }
 
@@ -127,11 +120,8 @@ fn running_frontend_is_recorded_and_examined() {
     command.args(["doctor", &url, "--seconds", "2", "--output", "json"]);
     let piped = std::process::Stdio::piped;
     let mut child = command.stdout(piped()).stderr(piped()).spawn().unwrap();
-    let rows = affine::rows(1, 3);
-    let body =
-        json!({"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": rows}]}).to_string();
     while child.try_wait().unwrap().is_none() {
-        assert_eq!(http::post(parm.http, "/v2/models/affine/infer", body.as_bytes()).status, 200);
+        assert_eq!(affine::infer(parm.http, &affine::rows(1, 3)).status, 200);
     }
     let output = child.wait_with_output().unwrap();
     let said = text(&output.stderr);

@@ -3,17 +3,17 @@
 //! Fields with `skip` are constants outside of tests: no operator has a reason to choose them, so files reject their names.
 
 use std::collections::BTreeMap;
-use std::num::{NonZeroU16, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use parm_durations::{Micros, Millis, Whole};
-use parm_protocol::{Place, place};
+use parm_protocol::place;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::chat;
-use crate::engine::{Card, Cards, Spec};
+use crate::engine::Spec;
 
 /// Models, and the instances that run them in this process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -28,7 +28,7 @@ pub struct Config {
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "place::setting")]
     pub zone: Option<String>,
     /// Name of the graphics card, unique among all machines. Redundant jobs avoid the card that already runs the query. Default:
-    /// with device `cuda:N` the card's UUID, otherwise none.
+    /// none.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "place::setting")]
     pub card: Option<String>,
     /// Folder of models, as `NAME/VERSION/model.onnx`. Default: none, only emulated models.
@@ -60,9 +60,6 @@ pub struct Config {
     // A share with less than its part of the queue may exceed it.
     #[serde(with = "Whole::<1, 1_000_000>")]
     pub queue: NonZeroUsize,
-    /// Weights of models for weighted fair queueing, by model. A model in a share has the weight of the share. Default: none,
-    /// each model has weight 1.
-    pub weights: BTreeMap<String, NonZeroU16>,
     /// Configured shares, next to those of models.
     #[serde(skip)]
     pub shares: parm_shares::Settings,
@@ -156,7 +153,6 @@ impl Default for Config {
             instances: NonZeroUsize::MIN,
             memory_mb: 0,
             queue: const { NonZeroUsize::new(256).unwrap() },
-            weights: BTreeMap::new(),
             shares: parm_shares::Settings::default(),
             max_rows: const { NonZeroUsize::new(1024).unwrap() },
             max_wait: Duration::from_secs(60),
@@ -165,26 +161,6 @@ impl Default for Config {
             measure: Duration::from_secs(1),
             reload: Duration::from_secs(5),
             faults: false,
-        }
-    }
-}
-
-impl Config {
-    /// The place of this process, whose models use this CUDA device. Reads the card's name from the driver, unless it is
-    /// configured.
-    pub(crate) fn place(&self, cuda: Option<usize>) -> Place {
-        let place = Place { node: self.node.clone(), zone: self.zone.clone(), card: self.card.clone() };
-        let (Some(device), None) = (cuda, &place.card) else { return place };
-        match Cards::here().find(device) {
-            Card::Named(card) => Place { card: Some(card), ..place },
-            Card::Unnamed(reason) | Card::Missing(reason) => {
-                tracing::warn!(
-                    device,
-                    reason,
-                    "the card's UUID is unknown: name the card with backend.card, so that copies avoid it"
-                );
-                place
-            }
         }
     }
 }

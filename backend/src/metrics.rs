@@ -102,33 +102,21 @@ pub(crate) struct Phases {
 impl Metrics {
     /// The metrics of a worker.
     pub fn worker(registry: &Registry) -> Result<Self, Error> {
-        let metrics = Self::register(registry, "nv_inference").map_err(refused)?;
-        metrics.register_shares(registry).map_err(refused)?;
-        Ok(metrics)
+        Self::register(registry, "nv_inference", registry).map_err(refused)
     }
 
     /// The metrics of instances inside a frontend. The frontend's dispatcher counts the shares.
     pub fn embedded(registry: &Registry) -> Result<Self, Error> {
-        Self::register(registry, "parm_embedded").map_err(refused)
+        Self::register(registry, "parm_embedded", &Registry::new()).map_err(refused)
     }
 
-    fn register_shares(&self, registry: &Registry) -> prometheus::Result<()> {
-        registry.register(Box::new(self.share_used.clone()))?;
-        registry.register(Box::new(self.share_entitled.clone()))?;
-        registry.register(Box::new(self.share_waiting.clone()))
-    }
-
-    fn register(registry: &Registry, triton: &str) -> prometheus::Result<Self> {
+    /// `triton` is the prefix of Triton's names, and `shares` the registry of shares.
+    fn register(registry: &Registry, triton: &str, shares: &Registry) -> prometheus::Result<Self> {
         let counter = |name: String, help: &str, labels: &[&str]| {
-            let metric = IntCounterVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(metric.clone()))?;
-            Ok::<_, prometheus::Error>(metric)
+            registered(registry, IntCounterVec::new(Opts::new(name, help), labels))
         };
-        let gauge = |name: String, help: &str| {
-            let metric = IntGaugeVec::new(Opts::new(name, help), MODEL)?;
-            registry.register(Box::new(metric.clone()))?;
-            Ok::<_, prometheus::Error>(metric)
-        };
+        let gauge =
+            |name: String, help: &str| registered(registry, IntGaugeVec::new(Opts::new(name, help), MODEL));
         let sum = |(what, part): &(&str, &str)| {
             let help = format!("Microseconds {part}, summed over requests");
             counter(format!("{triton}_{what}_duration_us"), &help, MODEL)
@@ -137,14 +125,15 @@ impl Metrics {
         let buckets = prometheus::exponential_buckets(50e-6, 1.5, 34)?;
         let help = "Seconds that a batch took in the model, injected delays included";
         let service_time = HistogramOpts::new("parm_instance_service_time_seconds", help).buckets(buckets);
-        let service_time = HistogramVec::new(service_time, MODEL)?;
-        registry.register(Box::new(service_time.clone()))?;
+        let service_time = registered(registry, HistogramVec::new(service_time, MODEL))?;
         let help = "Time of one row alone over time of a row in a full batch, measured at load";
-        let speedup = prometheus::GaugeVec::new(Opts::new("parm_instance_batch_speedup", help), MODEL)?;
-        registry.register(Box::new(speedup.clone()))?;
-        let share = |name: &str, help: &str| prometheus::CounterVec::new(Opts::new(name, help), PAYER);
+        let speedup = Opts::new("parm_instance_batch_speedup", help);
+        let speedup = registered(registry, prometheus::GaugeVec::new(speedup, MODEL))?;
+        let share = |name: &str, help: &str| {
+            registered(shares, prometheus::CounterVec::new(Opts::new(name, help), PAYER))
+        };
         let waiting = Opts::new("parm_share_waiting", "Requests that wait for an instance, by share");
-        let share_waiting = IntGaugeVec::new(waiting, PAYER)?;
+        let share_waiting = registered(shares, IntGaugeVec::new(waiting, PAYER))?;
         let used = "Seconds of instances' time that each share used";
         let entitled = "Seconds of instances' time that its weight gave each share while it wanted some";
         let per_reason = &["model", "version", "reason"];
@@ -252,11 +241,7 @@ impl Metrics {
 
 impl SharingMetrics {
     fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let gauge = |name: &str, help: &str| {
-            let metric = IntGauge::new(name, help)?;
-            registry.register(Box::new(metric.clone()))?;
-            Ok::<_, prometheus::Error>(metric)
-        };
+        let gauge = |name: &str, help: &str| registered(registry, IntGauge::new(name, help));
         Ok(Self {
             frontends: gauge("parm_sharing_frontends", "Frontends that take part in grants")?,
             grants: gauge("parm_sharing_grants", "Grants that frontends hold and have not used")?,
@@ -321,6 +306,16 @@ fn add(statistics: &mut DurationStatistics, duration: Duration) {
     statistics.ns += u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
 }
 
-fn refused(error: prometheus::Error) -> Error {
+/// Registers a metric.
+pub(crate) fn registered<M: Collector + Clone + 'static>(
+    registry: &Registry,
+    metric: prometheus::Result<M>,
+) -> prometheus::Result<M> {
+    let metric = metric?;
+    registry.register(Box::new(metric.clone()))?;
+    Ok(metric)
+}
+
+pub(crate) fn refused(error: prometheus::Error) -> Error {
     Error::Metrics { message: error.to_string() }
 }

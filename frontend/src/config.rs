@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use parm_durations::{PositiveMillis, Whole};
-use parm_settings::{Fraction, PoolSettings};
+use parm_settings::PoolSettings;
 use parm_transport::client;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -95,8 +95,9 @@ pub struct Instances {
     /// Jobs that an instance may hold at a time. Raise it for servers that run several batches at once. Default 1.
     // With 1 a hung instance holds up a single batch.
     pub slots: NonZeroU16,
-    /// Largest number of instances, from all sources together. Default 4096.
-    #[serde(with = "Whole::<1, 1_000_000>")]
+    /// Largest number of instances, from all sources together: far more than a frontend can check, so that a wrong name of
+    /// a service does not fill the memory.
+    #[serde(skip)]
     pub limit: NonZeroU32,
     /// Models of servers that cannot list their own. Default: none.
     pub models: Vec<String>,
@@ -109,17 +110,10 @@ pub struct Instances {
     /// Requests for metadata to one instance at a time. Few enough to leave it time for work, enough for hundreds of models.
     #[serde(skip)]
     pub questions: NonZeroU16,
-    /// Consecutive health checks that must time out before an instance is gone. A refused connection counts at once.
-    /// Default 3.
-    pub health_failures: NonZeroU16,
     /// Interval of checks for an instance's models. A model is gone if two checks in a row miss it; the second follows
     /// after `health_interval`. A check is one small request.
     #[serde(skip)]
     pub models_interval: Duration,
-    /// Share of a model's instances that must serve a new version before requests without a version go there. 0 switches at
-    /// once. Default 0.5.
-    // The first instance with a new version cannot carry the load of all.
-    pub version_share: Fraction,
     /// Timeout for a loaded or unloaded model to show in the instances' lists: twice the interval of these.
     #[serde(skip)]
     pub load_wait: Duration,
@@ -133,9 +127,6 @@ pub struct Instances {
     /// Late answers tell a slow instance from a dead one.
     #[serde(skip)]
     pub overrun: Duration,
-    /// Timeout for the jobs of a removed instance. Default 30000.
-    #[serde(rename = "drain_timeout_ms", with = "PositiveMillis")]
-    pub drain_timeout: Duration,
     /// Interval of checks for changes of `workers_file`.
     #[serde(skip)]
     pub file_interval: Duration,
@@ -191,14 +182,11 @@ impl Default for Instances {
             health_interval: Duration::from_secs(1),
             health_timeout: Duration::from_secs(2),
             questions: const { NonZeroU16::new(8).unwrap() },
-            health_failures: const { NonZeroU16::new(3).unwrap() },
             models_interval: Duration::from_secs(5),
-            version_share: Fraction::percent(50),
             load_wait: Duration::from_secs(10),
             connect_backoff_min: Duration::from_millis(100),
             connect_backoff_max: Duration::from_secs(5),
             overrun: Duration::from_secs(1),
-            drain_timeout: Duration::from_secs(30),
             file_interval: Duration::from_secs(1),
             dns_interval: Duration::from_secs(5),
             name_servers: Vec::new(),

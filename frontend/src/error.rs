@@ -12,7 +12,7 @@ pub enum Error {
     UnknownInstance { id: u32 },
     #[error("duplicate instance '{url}': it already has number {id}")]
     DuplicateInstance { url: String, id: u32 },
-    #[error("cannot add an instance: the limit of {limit} is reached: raise frontend.instances.limit")]
+    #[error("cannot add an instance: the limit of {limit} is reached: serve the others by another frontend")]
     TooManyInstances { limit: u32 },
     #[error("invalid server address '{url}': {reason}")]
     BadUrl { url: String, reason: String },

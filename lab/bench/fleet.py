@@ -128,7 +128,7 @@ def begin(fault, worker):
     elif fault == "slow":
         worker.suffer(slowdown=10.0)
     elif fault == "wrong":
-        worker.suffer(wrong="permute")
+        worker.suffer(wrong_rate=1.0)
 
 
 def end(fault, worker):

@@ -4,11 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::Output;
-
 pub const EXAMPLES: &str = "Examples:
-  parm data show 'csv:diamonds.csv?target=price&as=value'
-      rows, shape, classes and range of a source
   parm data save csv:flowers.csv flowers
       flowers/inputs.npy and flowers/labels.npy, for `parm stand-in`
 
@@ -40,13 +36,5 @@ pub enum DataCommand {
         /// Folder for inputs.npy, and labels.npy or values.npy
         #[arg(value_name = "FOLDER")]
         folder: PathBuf,
-    },
-    /// Describe a source
-    Show {
-        /// Source: KIND:PATH,PATH?setting=value&setting
-        source: String,
-        /// Form of the output
-        #[arg(long, value_enum, default_value_t = Output::Text)]
-        output: Output,
     },
 }

@@ -124,7 +124,7 @@ pub enum Command {
     /// predictions are unavailable. Compares them with a constant answer and, if given, a backup model.
     #[command(after_long_help = evaluate::EXAMPLES)]
     Evaluate(Box<evaluate::Evaluate>),
-    /// Describe rows, and save them as arrays (needs a build with `--features train`)
+    /// Save rows as arrays (needs a build with `--features train`)
     #[command(after_long_help = data::EXAMPLES)]
     Data(data::Data),
     /// Print a shell completion script

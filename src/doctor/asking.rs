@@ -41,25 +41,3 @@ pub(super) async fn rejection(client: &dyn Client, model: ModelRef) -> Option<Er
     let answer = within(client.infer(request, CallContext::default())).await.ok()?;
     answer.err().filter(|error| key_remedy(error.code()).is_some())
 }
-
-#[cfg(test)]
-mod tests {
-    use tokio::sync::Barrier;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn servers_are_asked_together_and_reported_in_order() {
-        let servers: Vec<usize> = (0..2 * AT_ONCE).collect();
-        // Each answers once as many others are asked.
-        let asked = Barrier::new(AT_ONCE);
-        let ask = |server: usize| {
-            let asked = &asked;
-            async move {
-                asked.wait().await;
-                server
-            }
-        };
-        assert_eq!(within(together(servers.clone(), ask)).await.ok(), Some(servers));
-    }
-}

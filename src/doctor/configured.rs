@@ -16,10 +16,9 @@ use parm_parity_models::repository::Repository;
 use parm_protocol::{Error, ModelRef};
 use parm_transport::keys::{KeyFile, Role};
 use parm_transport::tls::{Standing, Tls};
-use rustix::fs::{Access, access};
 
 use super::asking::{key_remedy, rejection, together, within};
-use super::{Finding, Verdict, engine, names};
+use super::{Finding, engine};
 use crate::cli::{Cli, Command};
 use crate::settings::Settings;
 
@@ -72,7 +71,6 @@ pub(super) async fn look(path: &Path) -> Vec<Finding> {
     findings.push(keys(&settings));
     findings.extend(secrecy(&mut settings));
     findings.extend(hosted(&settings));
-    findings.extend(recording(&settings));
     findings.extend(workers_file(&mut settings));
     findings.extend(workers(&settings).await);
     findings
@@ -80,10 +78,9 @@ pub(super) async fn look(path: &Path) -> Vec<Finding> {
 
 /// Checks the engine and the models of this process.
 fn hosted(settings: &Settings) -> Vec<Finding> {
-    let mut findings = engine::device(settings);
+    let mut findings: Vec<Finding> = engine::device(settings).into_iter().collect();
     findings.extend(engine::look(settings));
     findings.extend(models(settings));
-    findings.extend(names::look(settings));
     findings.extend(engine::loads(settings));
     findings.extend(engine::memory(settings));
     findings
@@ -280,26 +277,6 @@ fn repository(folder: &Path, has_bundles: bool) -> Vec<Finding> {
     findings
 }
 
-/// Checks that the recording can be written, without a change of the file.
-fn recording(settings: &Settings) -> Option<Finding> {
-    let path = settings.frontend.recording.file.as_deref()?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let problem = match folder.metadata() {
-        _ if path.is_dir() => Some("it is a folder".to_owned()),
-        Ok(found) if !found.is_dir() => Some(format!("{} is not a folder", folder.display())),
-        Ok(_) => access(folder, Access::WRITE_OK | Access::EXEC_OK).err().map(|error| error.to_string()),
-        Err(error) => Some(error.to_string()),
-    };
-    let shown = path.display();
-    Some(match problem {
-        None => Finding::well(format!("recording: {shown} can be written")),
-        Some(problem) => Finding::fails(
-            format!("recording: {shown}: {problem}"),
-            "make its folder, or correct frontend.recording.file; the frontend would not start",
-        ),
-    })
-}
-
 /// Checks the lines of the workers file, and adds its servers to the configured ones.
 fn workers_file(settings: &mut Settings) -> Vec<Finding> {
     let Some(path) = &settings.frontend.workers_file else { return Vec::new() };
@@ -362,8 +339,6 @@ async fn workers(settings: &Settings) -> Vec<Finding> {
         }
     }
     let mut known: BTreeMap<String, (String, String)> = BTreeMap::new();
-    // A server that did not answer may serve any model.
-    let mut is_complete = !urls.is_empty() && findings.iter().all(|found| found.verdict != Verdict::Fails);
     let has_key = settings.frontend.client.token.is_some();
     let wire = &wire;
     let offers = together(urls, |url| async move {
@@ -373,7 +348,6 @@ async fn workers(settings: &Settings) -> Vec<Finding> {
     for (url, offered) in offers.await {
         match offered {
             Err(error) => {
-                is_complete = false;
                 findings.push(unusable(&url, &error));
             }
             Ok(offer) if offer.is_empty() => {
@@ -396,9 +370,6 @@ async fn workers(settings: &Settings) -> Vec<Finding> {
                 });
             }
         }
-    }
-    if is_complete {
-        findings.extend(names::unserved(settings, known.keys()));
     }
     findings
 }

@@ -1,10 +1,7 @@
-//! Checks which engine runs the models, and compares its speed with the other; the device, without opening a library of it; and the
-//! memory of the models.
+//! Checks which engine runs the models, the device, without opening a library of it, and the memory of the models.
 
-use std::time::{Duration, Instant};
-
-use parm_backend::engine::{Card, Device, by_name, choose, on_card};
-use parm_backend::{EngineConfig, try_file};
+use parm_backend::engine::{Device, by_name, choose, on_card};
+use parm_backend::try_file;
 use parm_parity_models::repository::{Format, Repository};
 use parm_protocol::StableCode;
 
@@ -12,35 +9,17 @@ use super::Finding;
 use crate::logging::without_panic_texts;
 use crate::settings::Settings;
 
-/// Time of the measurement of a model on each engine.
-const MEASURE: Duration = Duration::from_secs(1);
 const MB: u64 = 1 << 20;
 const HOW: &str = "run `pip install onnxruntime` in this program's or the active Python environment, or name its library in \
-                   backend.engine.onnxruntime: most models run two to five times as fast";
+                   backend.engine.onnxruntime, and set backend.engine.name to auto: most models run two to five times as fast";
 
 pub(super) fn look(settings: &Settings) -> Option<Finding> {
-    let (wanted, options) = (&settings.backend.engine.name, &settings.backend.engine);
-    let finding = |chosen| match chosen {
+    let options = &settings.backend.engine;
+    settings.embeds().then(|| match choose(&options.name, options) {
         Err(error) => Finding::fails(format!("engine: {error}"), "set backend.engine.name"),
-        Ok(("ort", about)) => match ratio(settings, options) {
-            Some((model, ratio)) => {
-                Finding::well(format!("engine: {about}: {ratio:.1} times as fast as tract on {model}"))
-            }
-            None => Finding::well(format!("engine: {about}")),
-        },
-        Ok((_, about)) => match ratio(settings, options) {
-            Some((model, ratio)) if ratio > 1.1 => Finding::worth(
-                format!("engine: {about}: ONNX Runtime is {ratio:.1} times as fast on {model}"),
-                "set backend.engine.name to auto",
-            ),
-            Some((model, _)) => {
-                Finding::well(format!("engine: {about}: ONNX Runtime is not faster on {model}"))
-            }
-            None => Finding::worth(format!("engine: {about}"), HOW),
-        },
-    };
-    let chosen = || choose(wanted, options).map(|chosen| (chosen.name, chosen.about));
-    settings.embeds().then(|| finding(chosen()))
+        Ok(chosen) if chosen.name == "ort" => Finding::well(format!("engine: {}", chosen.about)),
+        Ok(chosen) => Finding::worth(format!("engine: {}", chosen.about), HOW),
+    })
 }
 
 /// Checks that the engine loads and runs every model of the repository.
@@ -65,51 +44,20 @@ pub(super) fn loads(settings: &Settings) -> Vec<Finding> {
     broken.collect()
 }
 
-/// Returns the speed of ONNX Runtime relative to tract on the first model that runs on both; `None` without its library.
-fn ratio(settings: &Settings, options: &EngineConfig) -> Option<(String, f64)> {
-    choose("auto", options).ok().filter(|chosen| chosen.name == "ort")?;
-    let scan = Repository::open(settings.backend.models.as_ref()?).ok()?.scan().ok()?;
-    scan.models.values().find_map(|model| {
-        let version = model.versions.values().rev().find(|version| version.format == Format::Onnx)?;
-        let time = |engine| {
-            let mut loaded = by_name(engine, options).ok()?.load(&version.path, options).ok()?;
-            let inputs = loaded.signature().blank(1).ok()?;
-            let (mut best, until) = (Duration::MAX, Instant::now() + MEASURE);
-            // The first runs of an engine include its preparations, so the best run counts.
-            while Instant::now() < until || best == Duration::MAX {
-                let started = Instant::now();
-                loaded.run(&inputs).ok()?;
-                best = best.min(started.elapsed());
-            }
-            Some(best.as_secs_f64())
-        };
-        Some((model.name.clone(), time("tract")? / time("ort")?))
-    })
-}
-
-/// Checks that ONNX Runtime and the card are there, if the configured device is one. Whether all libraries of CUDA are shows
-/// when a model is loaded.
-pub(super) fn device(settings: &Settings) -> Vec<Finding> {
+/// Checks that ONNX Runtime for cards is there, if the configured device is one. Whether the card and all libraries of CUDA are
+/// shows when a model is loaded.
+pub(super) fn device(settings: &Settings) -> Option<Finding> {
     let options = &settings.backend.engine;
-    let Some(found) = settings.embeds().then(|| on_card(options)).flatten() else { return Vec::new() };
+    let found = settings.embeds().then(|| on_card(options)).flatten()?;
     let device = &options.device;
-    let (runtime, card) = match found {
-        Ok(found) => found,
+    Some(match found {
+        Ok(runtime) => Finding::well(format!("device {device}: ONNX Runtime {}", runtime.display())),
         Err(error) => {
             let (what, cure) = (format!("device {device}"), error.to_string());
             let or_cpu = Device::read(device).is_some_and(|device| device.or_cpu);
-            return vec![if or_cpu { Finding::worth(what, cure) } else { Finding::fails(what, cure) }];
+            if or_cpu { Finding::worth(what, cure) } else { Finding::fails(what, cure) }
         }
-    };
-    let runtime = Finding::well(format!("device {device}: ONNX Runtime {}", runtime.display()));
-    let card = match card {
-        Card::Named(name) => Finding::well(format!("device {device}: card {name}")),
-        Card::Unnamed(reason) | Card::Missing(reason) => Finding::worth(
-            format!("device {device}: the card's UUID is unknown: {reason}"),
-            "name the card with backend.card, so that copies avoid it",
-        ),
-    };
-    vec![runtime, card]
+    })
 }
 
 /// Checks that the models of the repository fit into the configured memory together.

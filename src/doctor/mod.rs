@@ -9,7 +9,6 @@ mod asking;
 mod code;
 mod configured;
 mod engine;
-mod names;
 mod requests;
 mod running;
 mod tail;

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use hyper::Method;
 use parm_protocol::StableCode;
 use serde_json::Value;
 
@@ -56,12 +55,7 @@ pub(super) async fn look(flags: &Doctor) -> anyhow::Result<Vec<Finding>> {
         }
         _ => {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let mut found = findings(&state, now.as_millis() as u64);
-            // A key that may read the stream may read these too.
-            if let Ok(settings) = admin.call(Method::GET, "/admin/v1/settings", None).await {
-                found.extend(unserved(&state, &settings));
-            }
-            found
+            findings(&state, now.as_millis() as u64)
         }
     })
 }
@@ -88,10 +82,10 @@ fn clock(state: &State, now_ms: u64) -> Finding {
     }
 }
 
-/// The faults of the key file, the TLS files, the bundles and written files; nothing from an older frontend.
+/// The faults of the key file, the TLS files, the bundles and written files.
 fn files(state: &State) -> Vec<Finding> {
     let faults = list(&state.hello["faults"]);
-    if faults.is_empty() && state.hello["faults"].is_array() {
+    if faults.is_empty() {
         return vec![Finding::well("keys and TLS files: no faults")];
     }
     let finding = |fault: &Value| {
@@ -120,22 +114,6 @@ fn models(state: &State) -> Vec<Finding> {
         return vec![Finding::fails("models: none served", remedy)];
     }
     merged(state.models.iter().flat_map(|model| model_faults(state, model)).collect())
-}
-
-/// Settings that name a model which no instance serves.
-fn unserved(state: &State, settings: &Value) -> Vec<Finding> {
-    let is_served = |name: &str| state.models.iter().any(|model| model["name"] == *name);
-    let own = settings["models"].as_object().into_iter().flat_map(|own| own.keys());
-    let own = own.map(|name| ("frontend.models", name.as_str()));
-    let unbatched = settings["unbatched"].as_array().into_iter().flatten();
-    let unbatched = unbatched.map(|name| ("frontend.unbatched", text(name)));
-    own.chain(unbatched)
-        .filter(|(_, name)| !is_served(name))
-        .map(|(setting, name)| {
-            let what = format!("{setting}: no instance serves a model '{name}' now");
-            Finding::worth(what, "correct the name, or load the model on a server")
-        })
-        .collect()
 }
 
 /// The findings of a model. A note is the same for all models that it fits: an upstream server has a model per route.
@@ -496,8 +474,6 @@ mod tests {
             assert!(all.contains(line), "{line:?} is missing in\n{all}");
         }
         assert!(said(json!([])).contains("ok   keys and TLS files: no faults\n"));
-        let older = said(Value::Null);
-        assert!(!older.contains("files"), "{older}");
     }
 
     #[test]
@@ -514,7 +490,6 @@ mod tests {
             assert!(said.contains(advice), "{policy} {all}: {said}");
         }
         for (policy, advice) in [
-            ("parm", "make a bundle with parm train, or configure"),
             ("parm+", "make a bundle with parm train, or configure"),
             ("stand-in", "make a stand-in with parm stand-in, or configure"),
             ("approximate-backup", "correct backup_model"),
@@ -524,31 +499,6 @@ mod tests {
             let said = of_models(model, json!([{"m": 0, "queue": [0, 0, 0, 2, 2, 2]}]));
             assert!(said.contains(advice), "{policy}: {said}");
         }
-    }
-
-    #[test]
-    fn note_of_several_models_is_reported_once() {
-        let model =
-            |m: u64| json!({"m": m, "name": format!("route-{m}"), "policy": "hedge", "in_force": "hedge"});
-        let models = json!((0..14).map(model).collect::<Vec<_>>());
-        let own = (0..14).map(|m| json!({"m": m, "queue": [0, 0, 0, 1, 1, 1]})).collect::<Vec<_>>();
-        let instance = json!([{"number": 1, "address": "http://w:1", "models": (0..14).collect::<Vec<_>>()}]);
-        let said = said([models, instance], [json!(own), json!([])]);
-        assert_eq!(said.matches("redundancy needs a second one").count(), 1, "{said}");
-        assert!(said.contains("note model route-0: one instance; the same: route-1, route-2, "), "{said}");
-        assert!(said.contains(", route-13\n"), "{said}");
-    }
-
-    #[test]
-    fn stand_in_that_no_instance_serves_fails() {
-        let said = |other: &str| {
-            let models = json!([
-                {"m": 0, "name": "a", "policy": "stand-in", "in_force": "stand-in", "stand_in": "small"},
-                {"m": 1, "name": other, "in_force": "hedge"}]);
-            of_models(models, json!([{"m": 0, "queue": [0, 0, 0, 2, 2, 2]}]))
-        };
-        assert!(said("other").contains("FAIL model a: no instance serves its stand-in 'small'"));
-        assert!(!said("small").contains("its stand-in"), "{}", said("small"));
     }
 
     #[test]
@@ -627,15 +577,6 @@ mod tests {
         ] {
             assert!(said.contains(line), "{line:?} is missing in\n{said}");
         }
-    }
-
-    #[test]
-    fn settings_of_an_unserved_model_are_noted() {
-        let mut state = State::default();
-        state.take(&json!({"models": [{"m": 0, "name": "big"}]}));
-        let said = told(&unserved(&state, &json!({"models": {"big": {}, "bgi": {}}})));
-        assert!(said.starts_with("note frontend.models: no instance serves a model 'bgi' now\n"), "{said}");
-        assert!(!said.contains("'big'") && unserved(&state, &json!({})).is_empty(), "{said}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use hyper::Method;
-use parm_lab::tuner::{Recording, Setup, fit, replayed_queries, why};
+use parm_lab::tuner::{Recording, Setup, replayed_queries, why};
 use parm_settings::PoolSettings;
 use serde::Deserialize;
 use serde_json::json;
@@ -29,11 +29,7 @@ pub(super) fn main(flags: &Doctor) -> Result<(), Failure> {
         None => settings,
     };
     let named = || flags.what().to_owned();
-    let profile = fit(&recording).with_context(named).map_err(Failure::Configuration)?;
-    if let Some(merged) = recording.merged() {
-        eprintln!("{}: {merged}", flags.what());
-    }
-    eprintln!("{}: {profile}", flags.what());
+    let profile = record::profile(&recording, flags.what()).map_err(Failure::Configuration)?;
     let setup = Setup { settings, seed: flags.seed, repeats: flags.repeats };
     let bar = Bar::new(replayed_queries(&recording, &profile, &setup), "queries");
     let findings =
@@ -44,10 +40,8 @@ pub(super) fn main(flags: &Doctor) -> Result<(), Failure> {
 
 /// Reads a recording; its frontend is assumed to have the default settings.
 fn recorded(flags: &Doctor) -> Result<(Recording, PoolSettings), Failure> {
-    let path = Path::new(flags.what());
-    let file = record::open(path).map_err(Failure::Configuration)?;
-    let recording = Recording::read(std::io::BufReader::new(file), flags.model.as_deref());
-    let recording = recording.with_context(|| flags.what().to_owned()).map_err(Failure::Configuration)?;
+    let recording = record::read(Path::new(flags.what()), flags.model.as_deref());
+    let recording = recording.map_err(Failure::Configuration)?;
     Ok((recording, PoolSettings::default()))
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use parm_lab::tuner::{Limits, Problem, Profile, Recording, fit};
+use parm_lab::tuner::{Limits, Problem, Profile, Recording};
 use parm_workload::Faults;
 use parm_workload::Pattern;
 use parm_workload::arrivals::Arrivals;
@@ -14,6 +14,7 @@ use parm_workload::{Scenario, numbers};
 
 use super::worth;
 use crate::cli::tune::{Cluster, Tune};
+use crate::record;
 
 /// Builds the problem that the flags describe.
 pub fn of(flags: &Tune) -> anyhow::Result<Problem> {
@@ -53,14 +54,8 @@ fn recorded(cluster: &Cluster) -> anyhow::Result<Option<(Recording, Profile)>> {
 
 /// Reads a recording, derives its profile, and prints that on stderr.
 pub fn read(path: &Path, model: Option<&str>) -> anyhow::Result<(Recording, Profile)> {
-    let named = || path.display().to_string();
-    let file = std::fs::File::open(path).with_context(|| format!("cannot read {}", named()))?;
-    let recording = Recording::read(std::io::BufReader::new(file), model).with_context(named)?;
-    let profile = fit(&recording).with_context(named)?;
-    if let Some(merged) = recording.merged() {
-        eprintln!("{}: {merged}", named());
-    }
-    eprintln!("{}: {profile}", named());
+    let recording = record::read(path, model)?;
+    let profile = record::profile(&recording, &path.display().to_string())?;
     Ok((recording, profile))
 }
 

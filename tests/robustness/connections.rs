@@ -5,9 +5,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{INFER, assert_serves, connect, good, head, serve, until_closed};
+use super::{INFER, assert_serves, connect, head, serve, until_closed};
+use crate::support::Parm;
 use crate::support::process::PATIENCE;
-use crate::support::{Parm, http};
+
 const BODY: [&str; 2] = ["--set", "server.body_timeout_ms=300"];
 
 /// Sends a byte at a time until the server closes the connection. Panics if it stays open.
@@ -44,15 +45,6 @@ fn answers_to_slow(parm: &Parm, begin: &'static [u8], addresses: &[SocketAddr], 
 }
 
 #[test]
-fn endless_second_head_ends_at_the_idle_timeout() {
-    let parm = serve(&["--set", "server.idle_timeout_ms=300"]);
-    let begin = b"GET /v2/health/live HTTP/1.1\r\nhost: parm\r\n\r\nGET /v2 HTTP/1.1\r\nx: ";
-    for answer in answers_to_slow(&parm, begin, &[parm.http], b'y') {
-        assert!(answer.starts_with("HTTP/1.1 200"), "the first request was whole: {answer}");
-    }
-}
-
-#[test]
 fn kept_connection_stays_open_beyond_the_head_timeout() {
     let parm = serve(&["--set", "server.head_timeout_ms=50", "--set", "server.idle_timeout_ms=400"]);
     let mut kept = connect(parm.http);
@@ -76,27 +68,5 @@ fn endless_body_is_an_error() {
     let chunks = b"POST /v2/models/affine/infer HTTP/1.1\r\nhost: parm\r\ntransfer-encoding: chunked\r\n\r\n1\r\n \r\nfff\r\n";
     for answer in answers_to_slow(&parm, chunks, &[parm.http], b' ') {
         assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("did not arrive"), "{answer}");
-    }
-}
-
-#[test]
-fn connections_over_the_limit_wait_for_a_place() {
-    // There are fewer places than listeners, so no listener may hold one.
-    let parm = serve(&["--set", "server.max_connections=1"]);
-    for address in [parm.http, parm.grpc, parm.http] {
-        let mut first = connect(address);
-        first.write_all(b"GET /v2/health/live HTTP/1.1\r\nhost: parm\r\n\r\n").unwrap();
-        let mut line = [0; 12];
-        std::io::Read::read_exact(&mut first, &mut line).unwrap();
-        assert_eq!(&line, b"HTTP/1.1 200");
-        let body = good().to_string();
-        let http = parm.http;
-        let second = thread::spawn(move || http::post(http, INFER, body.as_bytes()).status);
-        // The first connection has its place and is answered. The second is answered after the first one closes.
-        first.write_all(b"GET /v2/health/live HTTP/1.1\r\nhost: parm\r\nconnection: close\r\n\r\n").unwrap();
-        let rest = String::from_utf8(until_closed(&mut first)).unwrap();
-        assert!(rest.contains("HTTP/1.1 200"), "{rest}");
-        drop(first);
-        assert_eq!(second.join().unwrap(), 200);
     }
 }

@@ -1,8 +1,7 @@
 //! Tests every row of the protocol's table of errors over HTTP and gRPC: status, message and count.
 
+use parm_protocol::grpc::inference::InferParameter;
 use parm_protocol::grpc::inference::infer_parameter::ParameterChoice;
-use parm_protocol::grpc::inference::model_infer_request::InferRequestedOutputTensor;
-use parm_protocol::grpc::inference::{InferParameter, ModelInferRequest};
 use prost::Message;
 use serde_json::{Value, json};
 use tonic::Code;
@@ -77,47 +76,6 @@ fn invalid_http_requests_are_rejected_and_counted() {
     assert_problem(&http::get(parm.http, "/v2/models/nothing"), 404, "metadata of an unknown model");
     assert_problem(&http::get(parm.http, INFER), 405, "a method that is not offered");
     assert_serves(&parm, "every fault");
-}
-
-#[tokio::test]
-async fn invalid_grpc_requests_are_rejected_and_counted() {
-    let parm = serve(&[]);
-    let mut client = grpc(&parm).await;
-    type Fault = fn(&mut ModelInferRequest);
-    let cases: [(&str, Fault, Code); 10] = [
-        ("unknown model", |it| it.model_name = "nothing".into(), Code::NotFound),
-        ("unknown version", |it| it.model_version = "77".into(), Code::NotFound),
-        ("no inputs", |it| it.inputs.clear(), Code::InvalidArgument),
-        ("wrong shape", |it| it.inputs[0].shape = vec![2, 2], Code::InvalidArgument),
-        ("absurd shape", |it| it.inputs[0].shape = vec![i64::MAX, i64::MAX], Code::InvalidArgument),
-        ("too few values", |it| it.raw_input_contents[0].truncate(15), Code::InvalidArgument),
-        ("unknown input", |it| it.inputs[0].name = "z".into(), Code::InvalidArgument),
-        (
-            "unknown output",
-            |it| it.outputs = vec![InferRequestedOutputTensor { name: "z".into(), ..Default::default() }],
-            Code::InvalidArgument,
-        ),
-        ("wrong datatype", |it| it.inputs[0].datatype = "INT32".into(), Code::InvalidArgument),
-        (
-            "batch over the maximum",
-            |it| {
-                it.inputs[0].shape = vec![257, 4];
-                it.raw_input_contents = vec![vec![0; 257 * 16].into()];
-            },
-            Code::InvalidArgument,
-        ),
-    ];
-    for (what, fault, code) in cases {
-        let reason = if code == Code::NotFound { "not_found" } else { "invalid_argument" };
-        let before = refused(&parm, reason);
-        let mut request = message();
-        fault(&mut request);
-        let status = client.ask(request).await.unwrap_err();
-        assert_eq!(status.code(), code, "{what}: {status:?}");
-        assert!(!status.message().is_empty(), "{what}");
-        assert_eq!(refused(&parm, reason), before + 1.0, "{what} is counted once");
-    }
-    client.ask(message()).await.unwrap();
 }
 
 #[tokio::test]

@@ -39,30 +39,21 @@ fn open(parm: &Parm) -> TcpStream {
     stream
 }
 
-/// Resident memory in bytes.
-fn resident(parm: &Parm) -> usize {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", parm.pid())).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
-}
-
 #[test]
 fn idle_connections_cost_little_and_delay_no_request() {
     let allowed = connections_allowed();
     let limit = format!("server.max_connections={}", allowed + 10);
     let parm = serve(&["--set", &limit, "--set", "server.idle_timeout_ms=600000"]);
     assert_serves(&parm, "its start");
-    let before = resident(&parm);
+    let before = parm.memory("VmRSS");
     let idle: Vec<TcpStream> = (0..allowed).map(|_| open(&parm)).collect();
-    let each = resident(&parm).saturating_sub(before) / allowed;
+    let each = parm.memory("VmRSS").saturating_sub(before) / allowed;
     eprintln!("{allowed} idle connections, {each} bytes each");
     assert!(each < MOST_BYTES, "{each} bytes for each of {allowed} connections");
     for _ in 0..20 {
         assert_serves(&parm, "thousands of idle connections");
     }
     drop(idle);
-    parm.until("their places are free again", |parm| {
-        std::fs::read_dir(format!("/proc/{}/fd", parm.pid())).unwrap().count() < SPARE
-    });
+    parm.until("their places are free again", |parm| parm.descriptors().len() < SPARE);
     assert_serves(&parm, "thousands of connections left");
 }

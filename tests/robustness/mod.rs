@@ -5,7 +5,6 @@ mod errors;
 mod gone;
 mod hostile;
 mod many;
-mod memory;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -44,8 +43,7 @@ fn slow_body() -> Vec<u8> {
 
 /// A request for one row of the affine model, in JSON.
 fn good() -> Value {
-    let row = affine::rows(1, 3);
-    json!({"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": row}]})
+    affine::json(&affine::rows(1, 3))
 }
 
 /// Asserts that the server answers a good request correctly.

@@ -1,6 +1,11 @@
 //! The test model, y = x W + b, as `tests/models/make.py` writes it.
 
+use std::net::SocketAddr;
+
 use parm_protocol::{InferRequest, InferResponse, ModelRef, NamedTensor, Parameters, Tensor};
+use serde_json::{Value, json};
+
+use super::http;
 
 const WEIGHTS: [[f32; 2]; 4] = [[1., 2.], [3., 4.], [5., 6.], [7., 8.]];
 const BIAS: [f32; 2] = [0.5, -0.5];
@@ -29,6 +34,17 @@ pub fn request(rows: &[f32]) -> InferRequest {
         inputs: vec![NamedTensor::new("x", tensor)],
         outputs: Vec::new(),
     }
+}
+
+/// The same in JSON.
+pub fn json(rows: &[f32]) -> Value {
+    let input = json!({"name": "x", "shape": [rows.len() / 4, 4], "datatype": "FP32", "data": rows});
+    json!({ "inputs": [input] })
+}
+
+/// Sends these rows over HTTP.
+pub fn infer(address: SocketAddr, rows: &[f32]) -> http::Answer {
+    http::post(address, "/v2/models/affine/infer", json(rows).to_string().as_bytes())
 }
 
 /// Whether a response is the model's answer to these rows.

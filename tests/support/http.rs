@@ -24,11 +24,16 @@ impl Answer {
 
     /// A header's value, by its name in lower case.
     pub fn header(&self, name: &str) -> Option<String> {
-        self.head.lines().skip(1).find_map(|line| {
-            let (key, value) = line.split_once(':')?;
-            key.eq_ignore_ascii_case(name).then(|| value.trim().to_owned())
-        })
+        header(&self.head, name)
     }
+}
+
+/// A header's value in the head of a request or an answer.
+pub fn header(head: &str, name: &str) -> Option<String> {
+    head.lines().skip(1).find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        key.eq_ignore_ascii_case(name).then(|| value.trim().to_owned())
+    })
 }
 
 pub fn get(address: SocketAddr, path: &str) -> Answer {

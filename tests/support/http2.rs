@@ -53,15 +53,10 @@ pub fn fields(pairs: &[(&str, &str)]) -> Vec<u8> {
 
 /// The head of a gRPC request for a prediction.
 pub fn call() -> Vec<u8> {
-    call_of("/inference.GRPCInferenceService/ModelInfer")
-}
-
-/// The head of a gRPC request.
-pub fn call_of(method: &str) -> Vec<u8> {
     fields(&[
         (":method", "POST"),
         (":scheme", "http"),
-        (":path", method),
+        (":path", "/inference.GRPCInferenceService/ModelInfer"),
         (":authority", "parm"),
         ("content-type", "application/grpc"),
         ("te", "trailers"),

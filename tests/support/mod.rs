@@ -3,6 +3,7 @@
 pub mod affine;
 pub mod api_server;
 pub mod authority;
+pub mod files;
 pub mod grpc;
 pub mod http;
 pub mod http2;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -129,6 +129,20 @@ impl Parm {
         self.child.id()
     }
 
+    /// A field of its memory in bytes: `VmRSS` now, `VmHWM` at its peak.
+    pub fn memory(&self, field: &str) -> usize {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find(|line| line.starts_with(field)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
+    }
+
+    /// What its descriptors are.
+    pub fn descriptors(&self) -> Vec<String> {
+        let open = fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap();
+        let targets = open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        targets.map(|target| target.display().to_string()).collect()
+    }
+
     /// Waits for the process to end by itself.
     pub fn wait(&mut self) -> ExitStatus {
         let deadline = Instant::now() + PATIENCE;
@@ -202,6 +216,47 @@ fn alone(mut command: Command) -> Command {
         command.env_remove(name);
     }
     command
+}
+
+/// Runs a command. A command that does not end in time is killed, and its status shows this.
+pub fn run(arguments: &[&str]) -> Output {
+    let mut child = command().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while child.try_wait().unwrap().is_none() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let _ = child.kill();
+    child.wait_with_output().unwrap()
+}
+
+/// The status of a command, and all that it prints.
+pub fn told(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = run(arguments);
+    (output.status.code(), text(&[output.stdout, output.stderr].concat()))
+}
+
+/// The output of a command that must succeed.
+pub fn succeeds(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// The errors of a command that must fail, with this status if one is given, and say this.
+pub fn refused(arguments: &[&str], status: Option<i32>, words: &str) -> String {
+    let output = run(arguments);
+    let said = text(&output.stderr);
+    let code = output.status.code();
+    assert!(
+        code != Some(0) && (status.is_none() || code == status),
+        "{arguments:?} ends with {code:?}: {said}"
+    );
+    assert!(said.contains(words), "{arguments:?} must say '{words}': {said}");
+    said
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// A folder with a configuration file, and the file's path.

@@ -17,10 +17,7 @@ pub struct Heard {
 impl Heard {
     /// A header's value, by its name in lower case.
     pub fn header(&self, name: &str) -> Option<String> {
-        self.head.lines().skip(1).find_map(|line| {
-            let (key, value) = line.split_once(':')?;
-            key.eq_ignore_ascii_case(name).then(|| value.trim().to_owned())
-        })
+        super::http::header(&self.head, name)
     }
 
     pub fn path(&self) -> &str {

@@ -13,6 +13,7 @@ use prometheus::{IntCounter, IntGauge, Registry};
 use tokio::sync::watch;
 
 use super::INSTANCE;
+use crate::metrics::{refused, registered};
 use crate::{Error, Faults, pause};
 
 /// The replica. Dropping it ends the thread after its iteration, and the streams with it.
@@ -72,23 +73,15 @@ struct ChatMetrics {
 
 impl ChatMetrics {
     fn register(registry: &Registry) -> Result<Self, Error> {
-        let all = || {
-            let gauge = |name: &str, what: &str| {
-                let gauge = IntGauge::new(name, what)?;
-                registry.register(Box::new(gauge.clone()))?;
-                Ok::<_, prometheus::Error>(gauge)
-            };
-            let tokens = "Tokens that the emulated chat server gave";
-            let output_tokens = IntCounter::new("parm_chat_output_tokens_total", tokens)?;
-            registry.register(Box::new(output_tokens.clone()))?;
-            let waiting = "Requests that wait for a stream of the emulated chat server";
-            Ok(Self {
-                running: gauge("parm_chat_running", "Streams of the emulated chat server")?,
-                waiting: gauge("parm_chat_waiting", waiting)?,
-                output_tokens,
-            })
-        };
-        all().map_err(|error: prometheus::Error| Error::Metrics { message: error.to_string() })
+        let gauge = |name: &str, what: &str| registered(registry, IntGauge::new(name, what)).map_err(refused);
+        let tokens = "Tokens that the emulated chat server gave";
+        let tokens = IntCounter::new("parm_chat_output_tokens_total", tokens);
+        let waiting = "Requests that wait for a stream of the emulated chat server";
+        Ok(Self {
+            running: gauge("parm_chat_running", "Streams of the emulated chat server")?,
+            waiting: gauge("parm_chat_waiting", waiting)?,
+            output_tokens: registered(registry, tokens).map_err(refused)?,
+        })
     }
 }
 

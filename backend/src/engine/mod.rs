@@ -23,7 +23,7 @@ use parm_protocol::texts::TokenIds;
 use parm_protocol::{Shape, Tensor};
 
 pub use compare::compare;
-pub use cuda::{Card, Cards, Device};
+pub use cuda::Device;
 pub use emulated::Spec;
 pub(crate) use listed::{joined, listed};
 pub use signature::{Declared, Signature};
@@ -151,8 +151,8 @@ fn on_cpu(name: &str, config: &EngineConfig) -> Result<Chosen, Error> {
     }
 }
 
-/// ONNX Runtime for a CUDA device and the device's card, or why the device cannot be used; `None` if it is the CPU. Opens nothing.
-pub fn on_card(config: &EngineConfig) -> Option<Result<(PathBuf, Card), Error>> {
+/// ONNX Runtime for a CUDA device, or why the device cannot be used; `None` if it is the CPU. Opens nothing.
+pub fn on_card(config: &EngineConfig) -> Option<Result<PathBuf, Error>> {
     Device::read(&config.device)?.cuda.map(|number| ort::on_card(number, config))
 }
 
@@ -175,13 +175,8 @@ pub fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
 
 /// The value of a variable that other programs set, and that users expect to work here too; `None` if it is unset or empty.
 fn variable(name: &str) -> Option<OsString> {
-    given(name).filter(|value| !value.is_empty())
-}
-
-/// The value of a variable that has a meaning when it is empty.
-fn given(name: &str) -> Option<OsString> {
     #[allow(clippy::disallowed_methods)]
-    std::env::var_os(name)
+    std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
 #[cfg(test)]

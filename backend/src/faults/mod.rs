@@ -48,12 +48,8 @@ pub struct Plan {
     pub stall: Duration,
     /// Share of the runs that fail, 0 to 1.
     pub error_rate: f64,
-    /// Falsifies answers. Default: no.
-    pub wrong: Option<Wrong>,
-    /// Share of the runs that `wrong` falsifies, 0 to 1. Default: all.
-    pub wrong_rate: Factor,
-    /// Ends the process at the next run, as in a crash.
-    pub crash: bool,
+    /// Share of the runs whose answers are falsified, 0 to 1.
+    pub wrong_rate: f64,
     /// A complete fault schedule of an experiment, in addition to the rest. Default: none.
     pub schedule: Option<Replay>,
 }
@@ -67,18 +63,6 @@ impl Default for Factor {
     fn default() -> Self {
         Self(1.0)
     }
-}
-
-/// A way to falsify FP32 answers; their shape stays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Wrong {
-    /// Moves every row's values by one place: a confident answer for another class.
-    Permute,
-    /// Negates every value.
-    Negate,
-    /// Draws values between the answer's smallest and largest.
-    Random,
 }
 
 /// The current plan.
@@ -105,11 +89,11 @@ struct Injection {
     delay: Duration,
     slowdown: f64,
     fails: bool,
-    wrong: Option<(Wrong, u64)>,
+    wrong: bool,
 }
 
 impl Injection {
-    const NONE: Injection = Injection { delay: Duration::ZERO, slowdown: 1.0, fails: false, wrong: None };
+    const NONE: Injection = Injection { delay: Duration::ZERO, slowdown: 1.0, fails: false, wrong: false };
 }
 
 /// The end of a long wait, which is a precise pause.
@@ -122,7 +106,7 @@ impl Plan {
         for (name, number, range, said) in [
             ("delay_rate", self.delay_rate.0, 0.0..=1.0, "0 to 1"),
             ("error_rate", self.error_rate, 0.0..=1.0, "0 to 1"),
-            ("wrong_rate", self.wrong_rate.0, 0.0..=1.0, "0 to 1"),
+            ("wrong_rate", self.wrong_rate, 0.0..=1.0, "0 to 1"),
             ("slowdown", self.slowdown.0, 1.0..=1e6, "1 to 1e6"),
         ] {
             if !range.contains(&number) {
@@ -172,17 +156,14 @@ impl Faults {
         if fails {
             return Err(Error::Run { message: "an injected fault".into() });
         }
-        if let Some((wrong, noise)) = wrong {
-            outputs = falsified(outputs, wrong, noise)?;
+        if wrong {
+            outputs = falsified(outputs)?;
         }
         let mut state = self.state.lock();
         let Some(playing) = &mut state.playing else { return Ok(outputs) };
         let Some(fate) = playing.fate(instance, inputs, began, began.elapsed()) else { return Ok(outputs) };
-        let wrong = state.plan.wrong.unwrap_or(Wrong::Permute);
         match self.suffer(state, fate) {
-            Some((at, true)) => {
-                falsified(outputs, wrong, at.saturating_duration_since(began).as_nanos() as u64)
-            }
+            Some((_, true)) => falsified(outputs),
             _ => Ok(outputs),
         }
     }
@@ -210,19 +191,15 @@ impl Faults {
         }
         let mut random = Random::of(plan.seed, [instance as u64, number]);
         let (fails, falsified) = (random.unit(), random.unit());
-        (fails < plan.error_rate, plan.wrong.is_some() && falsified < plan.wrong_rate.0)
+        (fails < plan.error_rate, falsified < plan.wrong_rate)
     }
 
-    /// The start of a run: stalls and crashes happen here, other faults are drawn.
+    /// The start of a run: stalls happen here, other faults are drawn.
     fn before(&self, instance: usize) -> Injection {
         let mut state = self.state.lock();
         loop {
             if state.plan.instance.is_some_and(|only| only != instance) {
                 return Injection::NONE;
-            }
-            if state.plan.crash {
-                tracing::error!("crash injected by the fault plan");
-                std::process::abort();
             }
             match state.stalled_until {
                 Some(end) if end > Instant::now() => drop(self.changed.wait_until(&mut state, end)),
@@ -275,33 +252,20 @@ impl InForce {
                 .map_or(Duration::ZERO, |delay| pause::millis(delay.sample(&mut Random::of(noise, [])))),
             slowdown: plan.slowdown.0,
             fails: fails < plan.error_rate,
-            wrong: plan.wrong.filter(|_| falsified < plan.wrong_rate.0).map(|wrong| (wrong, noise)),
+            wrong: falsified < plan.wrong_rate,
         }
     }
 }
 
-/// Wrong answers of the same shapes.
-fn falsified(outputs: Vec<Tensor>, wrong: Wrong, noise: u64) -> Result<Vec<Tensor>, Error> {
+/// Wrong answers of the same shapes: every row of floats has its values moved by one place, a confident answer for another class.
+fn falsified(outputs: Vec<Tensor>) -> Result<Vec<Tensor>, Error> {
     let falsify = |output: Tensor| {
         let Ok(values) = output.as_f32() else {
             return Ok(output);
         };
         let mut values = values.into_owned();
-        match wrong {
-            Wrong::Permute => {
-                let row = (values.len() / output.rows().max(1)).max(1);
-                values.chunks_mut(row).for_each(|row| row.rotate_right(1));
-            }
-            Wrong::Negate => values.iter_mut().for_each(|value| *value = -*value),
-            Wrong::Random => {
-                let finite = || values.iter().copied().filter(|value| value.is_finite());
-                let (least, greatest) =
-                    (finite().fold(f32::MAX, f32::min), finite().fold(f32::MIN, f32::max));
-                let mut random = Random::of(noise, []);
-                let mut draw = || least + (greatest - least).max(0.0) * random.unit() as f32;
-                values.iter_mut().for_each(|value| *value = draw());
-            }
-        }
+        let row = (values.len() / output.rows().max(1)).max(1);
+        values.chunks_mut(row).for_each(|row| row.rotate_right(1));
         Ok(Tensor::from_f32(output.shape(), &values)?)
     };
     outputs.into_iter().map(falsify).collect()
@@ -330,17 +294,13 @@ mod tests {
     }
 
     #[test]
-    fn wrong_answers_keep_their_shape_and_range() {
-        let falsified = |wrong| output(Plan { wrong, ..Plan::default() }, 3).unwrap();
-        assert_eq!(falsified(None), [1., 2., 3., 4., 5., 6.]);
-        assert_eq!(falsified(Some(Wrong::Permute)), [3., 1., 2., 6., 4., 5.]);
-        assert_eq!(falsified(Some(Wrong::Negate)), [-1., -2., -3., -4., -5., -6.]);
-        let random = falsified(Some(Wrong::Random));
-        assert!(random.iter().all(|value| (1. ..=6.).contains(value)), "{random:?}");
-        assert_ne!(random, [1., 2., 3., 4., 5., 6.]);
+    fn wrong_answers_keep_their_shape() {
+        let falsified = |wrong_rate| output(Plan { wrong_rate, ..Plan::default() }, 3).unwrap();
+        assert_eq!(falsified(0.0), [1., 2., 3., 4., 5., 6.]);
+        assert_eq!(falsified(1.0), [3., 1., 2., 6., 4., 5.]);
         let schedule = scheduled(Fault::Wrong { share: 1.0, when: When::Always, on: Targets::Each });
-        let both = output(Plan { schedule, wrong: Some(Wrong::Negate), ..Plan::default() }, 0).unwrap();
-        assert_eq!(both[0], 1.0, "`wrong` of the plan and of the schedule must negate twice");
+        let both = output(Plan { schedule, wrong_rate: 1.0, ..Plan::default() }, 0).unwrap();
+        assert_eq!(both[0], 2.0, "the plan and its schedule falsify an answer twice");
     }
 
     #[test]

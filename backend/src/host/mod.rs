@@ -97,11 +97,9 @@ impl Host {
     /// Starts the instances, without models: see [`load_all`](Self::load_all).
     pub(crate) fn start(config: Config, metrics: Metrics, layout: Layout) -> Result<Arc<Self>, Error> {
         let repository = config.models.as_ref().map(Repository::open).transpose()?;
-        let mut cuda = None;
         if repository.is_some() {
             let chosen = engine::choose(&config.engine.name, &config.engine)?;
-            cuda = chosen.cuda;
-            if cuda.is_none() && config.engine.device != "cpu" {
+            if chosen.cuda.is_none() && config.engine.device != "cpu" {
                 tracing::warn!(engine = chosen.name, "models run on {}", chosen.about);
             } else {
                 tracing::info!(engine = chosen.name, "models run on {}", chosen.about);
@@ -120,7 +118,7 @@ impl Host {
         setups.iter().cloned().try_for_each(Setup::start)?;
         Ok(Arc::new(Self {
             shares: Table::new(&config.shares),
-            place: config.place(cuda),
+            place: Place { node: config.node.clone(), zone: config.zone.clone(), card: config.card.clone() },
             memory: memory::Memory::new(&config),
             config,
             layout,

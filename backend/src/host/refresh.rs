@@ -56,9 +56,8 @@ impl Host {
         if !self.config.load.is_empty() {
             names = self.config.load.iter().cloned().collect();
         }
-        let weighed: Vec<String> = self.config.weights.keys().cloned().collect();
         let Config { unbatched, batched, .. } = &self.config;
-        let listed = [("unbatched", unbatched), ("batched", batched), ("weights", &weighed)];
+        let listed = [("unbatched", unbatched), ("batched", batched)];
         for (setting, listed) in listed {
             for name in listed.iter().filter(|name| !names.contains(*name)) {
                 tracing::warn!(%name, "backend.{setting} names an unknown model: correct the name");

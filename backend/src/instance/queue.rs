@@ -50,8 +50,6 @@ struct State {
     /// The waiting jobs by share.
     lines: BTreeMap<Payer, Line>,
     book: Book<Payer, String>,
-    /// Weights of models, if not 1.
-    weights: BTreeMap<String, NonZeroU16>,
     /// Number of waiting jobs.
     waiting: usize,
     /// Jobs so far.
@@ -151,7 +149,6 @@ impl Queue {
         let state = State {
             lines,
             book,
-            weights: config.weights.clone(),
             waiting: 0,
             arrived: 0,
             threads,
@@ -375,12 +372,8 @@ impl State {
 
     /// The line of a share; created if it does not exist.
     fn line(&mut self, payer: &Payer) -> &mut Line {
-        if !self.lines.contains_key(payer)
-            && let Payer::Model(model) = payer
-            && !self.book.knows(payer)
-        {
-            let weight = self.weights.get(&**model).map_or(1, |weight| weight.get());
-            self.book.promise(payer, Terms { weight: weight.into(), reserved: 0 });
+        if !self.lines.contains_key(payer) && matches!(payer, Payer::Model(_)) && !self.book.knows(payer) {
+            self.book.promise(payer, Terms { weight: 1.0, reserved: 0 });
         }
         let metrics = &self.metrics;
         self.lines.entry(payer.clone()).or_insert_with(|| Line::new(metrics.share(payer)))

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http_body_util::BodyExt;
-use parm_backend::faults::{Plan, Replay, Wrong};
+use parm_backend::faults::{Plan, Replay};
 use parm_backend::{Chat, Config, Metrics, Worker, chat};
 use parm_protocol::Error as Refusal;
 use parm_transport::server::{Guest, GuestBody};
@@ -228,7 +228,7 @@ async fn share_of_the_requests_fails_or_is_wrong() {
     scene.set(Plan { error_rate: 1.0, ..Plan::default() });
     let (status, failed) = scene.post(&body).await;
     assert!(status == 500 && failed.contains("server_error"), "{status} {failed}");
-    scene.set(Plan { wrong: Some(Wrong::Random), ..Plan::default() });
+    scene.set(Plan { wrong_rate: 1.0, ..Plan::default() });
     let (status, wrong) = scene.post(&body).await;
     assert!(status == 200 && wrong != right.1, "{wrong}");
     scene.set(Plan { instance: Some(1), error_rate: 1.0, ..Plan::default() });

@@ -5,8 +5,7 @@ use std::path::Path;
 use parm_backend::engine::by_name;
 use parm_backend::{Config, EngineConfig, try_file};
 use parm_parity_models::onnx::{Attribute, Builder, DataType, Dim, Tensor as Weights, Value};
-use parm_protocol::{Code, ModelConfig, ModelRef, PADDED, Parameters, Tensor};
-use parm_protocol::{InferRequest, InferenceService, NamedTensor, Padding};
+use parm_protocol::{InferenceService, ModelConfig, ModelRef, Padding};
 
 use crate::support::Served;
 
@@ -131,30 +130,5 @@ async fn model_is_refused_if_its_declared_mask_does_not_mask() {
         }
         let whole = Config { unbatched: vec![name.into()], ..Config::default() };
         assert_eq!(tried(whole), Ok(()), "{name}: whole requests are not padded");
-    }
-}
-
-/// A frontend that described an older file of the model sends padded rows.
-#[tokio::test]
-async fn padded_rows_are_rejected_by_a_model_without_mask() {
-    let root = tempfile::tempdir().unwrap();
-    write(root.path(), "masked", USUAL, true);
-    write(root.path(), "unmasked", USUAL, false);
-    let served = start(root.path());
-    let rows = |name: &str, values: [i64; 4]| {
-        let data: Vec<u8> = values.into_iter().flat_map(i64::to_le_bytes).collect();
-        let tensor = Tensor::new(parm_protocol::DataType::Int64, [2, 2].as_slice(), data.into()).unwrap();
-        NamedTensor::new(name, tensor)
-    };
-    for (model, expected) in [("masked", None), ("unmasked", Some(Code::NotFound))] {
-        let request = InferRequest {
-            model: ModelRef::latest(model),
-            id: String::new(),
-            parameters: Parameters::from([(PADDED.to_owned(), true.into())]),
-            inputs: vec![rows("input_ids", [1, 2, 3, 0]), rows("attention_mask", [1, 1, 1, 0])],
-            outputs: vec![],
-        };
-        let code = served.infer(request).await.err().map(|error| error.code());
-        assert_eq!(code, expected, "{model}");
     }
 }

@@ -1,13 +1,12 @@
 //! The order of service, and rejected requests.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parm_backend::Config;
 use parm_protocol::{Error, InferRequest, InferResponse, InferenceService, ModelRef};
 use parm_shares::{Settings, ShareSettings};
 
-use crate::support::{LONG, Served, config, quick, request, values, with};
+use crate::support::{LONG, Served, config, request, values, with};
 
 type Running = tokio::task::JoinHandle<Result<InferResponse, Error>>;
 
@@ -85,20 +84,6 @@ async fn urgent_requests_overtake_and_equal_ones_do_not() {
         [(200u64, 5.), (128, 4.), (1, 1.)].map(|(priority, name)| with(named(name), "priority", priority));
     let requests = [spare].into_iter().chain(plain).chain(others).collect();
     assert_eq!(order_of(occupied(config()).await, requests).await, [1., 2., 3., 4., 5., 6.]);
-}
-
-#[tokio::test]
-async fn flood_on_one_model_does_not_delay_another() {
-    let of = |model: &str, name: f32| InferRequest { model: ModelRef::latest(model), ..named(name) };
-    let both = BTreeMap::from([("m".into(), quick()), ("flood".into(), quick())]);
-    let served = Served::start(Config { emulated: both, ..config() });
-    served.stall();
-    let first = served.send(of("flood", 0.)).await;
-    served.until_pending(0.0).await;
-    let flood = (1..=20).map(|number| of("flood", number as f32));
-    let seen = order_of((served, first), flood.chain([of("m", 100.)]).collect()).await;
-    assert_eq!(seen[0], 100., "the request must precede twenty earlier ones");
-    assert!(seen[1..].is_sorted(), "requests of one model must keep their order: {seen:?}");
 }
 
 #[tokio::test]

@@ -44,16 +44,6 @@ async fn until_width(served: &Served, width: usize) {
 }
 
 #[tokio::test]
-async fn changed_file_is_reloaded_without_a_failed_request() {
-    let root = tempfile::tempdir().unwrap();
-    put(root.path(), 1, &describe(1));
-    let served = served(root.path(), VersionPolicy::Latest);
-    until_width(&served, 1).await;
-    put(root.path(), 1, &describe(2));
-    until_width(&served, 2).await;
-}
-
-#[tokio::test]
 async fn valid_new_version_takes_over_and_a_broken_one_does_not() {
     let root = tempfile::tempdir().unwrap();
     put(root.path(), 1, &describe(1));

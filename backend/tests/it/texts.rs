@@ -8,7 +8,6 @@ use base64::prelude::BASE64_STANDARD;
 use parm_backend::engine::{Texts, by_name};
 use parm_backend::{Config, EngineConfig};
 use parm_parity_models::onnx::{Attribute, Builder, DataType, Dim, Limits, Model, Tensor as Weights, Value};
-use parm_protocol::texts::tokens;
 use parm_protocol::{
     DataType as Type, Error, InferRequest, InferenceService, ModelRef, NamedTensor, Parameters, Tensor,
 };
@@ -158,28 +157,6 @@ async fn token_ids_give_the_vector_of_their_text() {
         matches!(&error, Error::Malformed { message } if message.contains("id 5 is not below 5")),
         "{error}"
     );
-}
-
-#[tokio::test]
-async fn tokens_of_each_row_are_counted_without_padding() {
-    let (_folder, served) = serve(&[("encoder", false, PLAIN), ("scorer", true, PLAIN)]);
-    let long = ["red"; 40].join(" ");
-    let answer = served.infer(request("encoder", 1, &["red", "", &long, "red pink"])).await.unwrap();
-    assert_eq!((tokens(&answer.parameters), answer.outputs.len()), (Some(vec![1, 0, 40, 2]), 1));
-    let answer = served.infer(ids("encoder", &[&[2, 3, 4], &[2]])).await.unwrap();
-    assert_eq!(tokens(&answer.parameters), Some(vec![3, 1]));
-    let answer = served.infer(request("scorer", 2, &["red", "blue", "red", ""])).await.unwrap();
-    assert_eq!(tokens(&answer.parameters), Some(vec![2, 1]), "both texts of a pair");
-}
-
-#[tokio::test]
-async fn bytes_that_are_not_text_are_the_clients_error() {
-    let (_folder, served) = serve(&[("encoder", false, PLAIN)]);
-    let mut binary = request("encoder", 1, &["red", "xx"]);
-    let data = b"\x03\0\0\0red\x02\0\0\0\xff\xfe";
-    binary.inputs[0].tensor = Tensor::new(Type::Bytes, [2, 1].as_slice(), data[..].into()).unwrap();
-    let error = served.infer(binary).await.unwrap_err();
-    assert_eq!(error, Error::NotText { name: "text".into(), number: 1 });
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parm_backend::engine::Spec;
-use parm_backend::faults::{Plan, Wrong};
+use parm_backend::faults::Plan;
 use parm_backend::{Config, Embedded, Error, Metrics};
 use parm_protocol::client::{CallContext, Client};
 use parm_protocol::{Error as Refusal, InferenceService, ModelRef, Parameters, RequestedOutput};
@@ -126,9 +126,9 @@ async fn embedded_instances_answer_as_separate_servers() {
     let two = Config { instances: 2.try_into().unwrap(), ..config() };
     let instances = Embedded::start(two, Metrics::embedded(&registry).unwrap()).unwrap();
     assert_eq!(instances.iter().map(Client::peer).collect::<Vec<_>>(), ["embedded/0", "embedded/1"]);
-    let wrong = Plan { instance: Some(1), wrong: Some(Wrong::Negate), ..Plan::default() };
+    let wrong = Plan { instance: Some(1), wrong_rate: 1.0, ..Plan::default() };
     instances[0].worker().faults().unwrap().set(wrong).unwrap();
-    for (instance, expected) in instances.iter().zip([[4., 6.], [-4., -6.]]) {
+    for (instance, expected) in instances.iter().zip([[4., 6.], [6., 4.]]) {
         let answer = instance.infer(request(&[1., 2., 3., 4.]), CallContext::default()).await.unwrap();
         assert_eq!(values(&answer), expected);
         assert_eq!(instance.is_ready().await, Ok(true));

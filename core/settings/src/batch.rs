@@ -5,8 +5,7 @@ use std::fmt;
 use std::num::NonZeroU16;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{Error, Unexpected, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// Batching of queries.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -19,7 +18,8 @@ pub struct BatchSettings {
 }
 
 /// The largest number of queries in a batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", expecting = "give \"auto\", \"server\" or a whole number from 1 to 65535")]
 pub enum BatchSize {
     /// Chosen for each batch.
     #[default]
@@ -27,12 +27,9 @@ pub enum BatchSize {
     /// One query in each batch: the server batches what it gets at a time.
     Server,
     /// This one.
+    #[serde(untagged)]
     Fixed(NonZeroU16),
 }
-
-const AUTO: &str = "auto";
-const SERVER: &str = "server";
-const EXPECTED: &str = "\"auto\", \"server\" or a whole number from 1 to 65535";
 
 impl BatchSize {
     /// One query in each batch.
@@ -57,52 +54,9 @@ impl From<NonZeroU16> for BatchSize {
 impl fmt::Display for BatchSize {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
-            Self::Auto => f.write_str(AUTO),
-            Self::Server => f.write_str(SERVER),
+            Self::Auto => f.write_str("auto"),
+            Self::Server => f.write_str("server"),
             Self::Fixed(size) => size.fmt(f),
-        }
-    }
-}
-
-impl Serialize for BatchSize {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Auto => to.serialize_str(AUTO),
-            Self::Server => to.serialize_str(SERVER),
-            Self::Fixed(size) => size.serialize(to),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for BatchSize {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(BatchSizeVisitor)
-    }
-}
-
-struct BatchSizeVisitor;
-
-impl Visitor<'_> for BatchSizeVisitor {
-    type Value = BatchSize;
-
-    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str(EXPECTED)
-    }
-
-    fn visit_u64<E: Error>(self, size: u64) -> Result<BatchSize, E> {
-        let size = u16::try_from(size).ok().and_then(NonZeroU16::new);
-        size.map(BatchSize::Fixed).ok_or_else(|| E::custom(format!("give {EXPECTED}")))
-    }
-
-    fn visit_i64<E: Error>(self, size: i64) -> Result<BatchSize, E> {
-        self.visit_u64(u64::try_from(size).unwrap_or(0))
-    }
-
-    fn visit_str<E: Error>(self, size: &str) -> Result<BatchSize, E> {
-        match size {
-            AUTO => Ok(BatchSize::Auto),
-            SERVER => Ok(BatchSize::Server),
-            _ => Err(E::invalid_value(Unexpected::Str(size), &self)),
         }
     }
 }

@@ -25,7 +25,7 @@ pub use cost::Cost;
 pub use ejection::EjectionSettings;
 pub use in_force::{Coding, InForce};
 pub use model::ModelRole;
-pub use number::{Factor, Fraction, NotAFactor, NotAFraction};
+pub use number::{Bounded, Factor, Fraction, OutOfBounds};
 pub use pool::PoolSettings;
 pub use redundancy::{BudgetSettings, HedgeSettings, Placement, PolicyKind, ReplicateSettings};
 pub use removed::{removed, was_removed};

@@ -139,13 +139,10 @@ fn budget(settings: &BudgetSettings) -> dispatcher::BudgetSettings {
 }
 
 fn health(settings: &EjectionSettings) -> HealthSettings {
-    let usual = HealthSettings::default();
     HealthSettings {
         failures: settings.failures.get(),
-        backoff: settings.backoff_min,
-        // The second pause is not shorter than the first.
-        backoff_max: usual.backoff_max.max(settings.backoff_min),
         least_in_service: if settings.enabled { settings.least_in_service.get() } else { 1.0 },
+        ..HealthSettings::default()
     }
 }
 
@@ -225,7 +222,6 @@ mod tests {
             ("stand_in.agreement.eject", json!(false), Err("frontend: agreement")),
             ("ejection.enabled", json!(false), Ok(Hedge)),
             ("ejection.failures", json!(7), Ok(Hedge)),
-            ("ejection.backoff_min_ms", json!(7), Ok(Hedge)),
             ("ejection.least_in_service", json!(0.7), Ok(Hedge)),
             ("no_instance_grace_ms", json!(7), Ok(Hedge)),
             ("backup_model", json!("small"), Err("frontend: which model has the role")),
@@ -369,12 +365,8 @@ mod tests {
     }
 
     #[test]
-    fn ejection_can_be_switched_off_and_its_pause_never_shrinks() {
-        let of = |path, value: Value| deployed(&with(under(Hedge), path, &value)).health;
-        let usual = HealthSettings::default();
-        assert_eq!(of("ejection.enabled", json!(false)), HealthSettings { least_in_service: 1.0, ..usual });
-        let long = std::time::Duration::from_secs(9);
-        let expected = HealthSettings { backoff: long, backoff_max: long, ..usual };
-        assert_eq!(of("ejection.backoff_min_ms", json!(9000)), expected);
+    fn ejection_can_be_switched_off() {
+        let off = deployed(&with(under(Hedge), "ejection.enabled", &json!(false))).health;
+        assert_eq!(off, HealthSettings { least_in_service: 1.0, ..HealthSettings::default() });
     }
 }

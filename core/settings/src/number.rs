@@ -5,59 +5,32 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A share of something: 0 to 1, both included.
-#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd, Serialize, Deserialize, JsonSchema)]
-#[serde(try_from = "f64", into = "f64")]
-#[schemars(inline, extend("minimum" = 0.0, "maximum" = 1.0))]
-pub struct Fraction(f64);
-
-/// The number is not a fraction.
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-#[error("{0} is not a share: give a number from 0 to 1, such as 0.1 for 10 %")]
-pub struct NotAFraction(pub f64);
-
-impl Fraction {
-    /// A fraction in percent: values over 100 count as 100.
-    pub const fn percent(percent: u8) -> Self {
-        let percent = if percent > 100 { 100 } else { percent };
-        Self(percent as f64 / 100.0)
-    }
-
-    /// The number.
-    pub const fn get(self) -> f64 {
-        self.0
-    }
-}
-
-impl TryFrom<f64> for Fraction {
-    type Error = NotAFraction;
-
-    fn try_from(value: f64) -> Result<Self, NotAFraction> {
-        if (0.0..=1.0).contains(&value) { Ok(Self(value)) } else { Err(NotAFraction(value)) }
-    }
-}
-
-impl From<Fraction> for f64 {
-    fn from(fraction: Fraction) -> f64 {
-        fraction.0
-    }
-}
+pub type Fraction = Bounded<1>;
 
 /// How many times something: 0 to 1000, both included.
-#[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize, JsonSchema)]
+pub type Factor = Bounded<1000>;
+
+/// A number from 0 to a largest one, both included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "f64", into = "f64")]
-#[schemars(inline, extend("minimum" = 0.0, "maximum" = 1000.0))]
-pub struct Factor(f64);
+#[schemars(inline, extend("minimum" = 0.0, "maximum" = f64::from(MOST)))]
+pub struct Bounded<const MOST: u16>(f64);
 
-/// The number is not a factor.
+/// The number is out of its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-#[error("{0} is not a factor: give a number from 0 to 1000")]
-pub struct NotAFactor(pub f64);
+#[error("{given} is out of range: give a number from 0 to {most}")]
+pub struct OutOfBounds {
+    /// The number.
+    pub given: f64,
+    /// The largest one.
+    pub most: u16,
+}
 
-impl Factor {
-    /// A factor in percent: values over 100000 count as that.
-    pub const fn percent(percent: u32) -> Self {
-        let percent = if percent > 100_000 { 100_000 } else { percent };
-        Self(percent as f64 / 100.0)
+impl<const MOST: u16> Bounded<MOST> {
+    /// A number in percent: larger values count as the largest one.
+    pub const fn percent(percent: u8) -> Self {
+        let number = percent as f64 / 100.0;
+        Self(if number > MOST as f64 { MOST as f64 } else { number })
     }
 
     /// The number.
@@ -66,17 +39,18 @@ impl Factor {
     }
 }
 
-impl TryFrom<f64> for Factor {
-    type Error = NotAFactor;
+impl<const MOST: u16> TryFrom<f64> for Bounded<MOST> {
+    type Error = OutOfBounds;
 
-    fn try_from(value: f64) -> Result<Self, NotAFactor> {
-        if (0.0..=1000.0).contains(&value) { Ok(Self(value)) } else { Err(NotAFactor(value)) }
+    fn try_from(given: f64) -> Result<Self, OutOfBounds> {
+        let is_within = (0.0..=f64::from(MOST)).contains(&given);
+        if is_within { Ok(Self(given)) } else { Err(OutOfBounds { given, most: MOST }) }
     }
 }
 
-impl From<Factor> for f64 {
-    fn from(factor: Factor) -> f64 {
-        factor.0
+impl<const MOST: u16> From<Bounded<MOST>> for f64 {
+    fn from(bounded: Bounded<MOST>) -> f64 {
+        bounded.0
     }
 }
 
@@ -93,6 +67,6 @@ mod tests {
             let error = Factor::try_from(bad).unwrap_err().to_string();
             assert!(error.contains("0 to 1000") && error.contains(&bad.to_string()), "{error}");
         }
-        assert_eq!(Factor::percent(125).get(), 1.25);
+        assert_eq!((Factor::percent(125).get(), Fraction::percent(125).get()), (1.25, 1.0));
     }
 }

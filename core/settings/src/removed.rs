@@ -10,6 +10,7 @@ const REMOVED: &[(&str, &str)] = &[
     ("retry.burst", "the ratio alone bounds the cost"),
     ("hedge.budget.burst", "the ratio alone bounds the cost"),
     ("ejection.backoff_max_ms", "a try every 2 s costs nothing"),
+    ("ejection.backoff_min_ms", "the first try follows after 250 ms"),
     ("batch.max_delay_us", "waiting for a fuller batch gained nothing"),
     ("ahead_us", "an instance gets its next job when it has room; give one of very fast models two slots"),
     ("coding.headroom", "one in twenty instances stays idle"),

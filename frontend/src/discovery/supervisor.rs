@@ -33,6 +33,12 @@ use crate::upstreams::is_upstream;
 /// Interval at which a removed member looks whether others have joined.
 const REPLACED: Duration = Duration::from_millis(10);
 
+/// Consecutive health checks that must time out before an instance is gone. One may be a pause of its process.
+const SILENT_CHECKS: u16 = 3;
+
+/// Longest that the jobs of a removed instance may take.
+const DRAIN: Duration = Duration::from_secs(30);
+
 /// Supervises one member.
 pub(super) struct Supervisor {
     pub(super) core: Arc<Core>,
@@ -343,7 +349,7 @@ impl Supervisor {
         }
         self.core.drain(&ward.instance);
         self.show(MemberState::Draining, Some(ward.instance.clone()), None);
-        if timeout(self.core.config.instances.drain_timeout, ward.instance.until_idle()).await.is_err() {
+        if timeout(DRAIN, ward.instance.until_idle()).await.is_err() {
             tracing::warn!(instance = %self.member.name, "removed an instance before it finished its jobs");
         }
         End::Removed
@@ -364,7 +370,7 @@ impl Supervisor {
     /// Counts a check that timed out, also where no connection was made in time; true if they are too many.
     fn was_silent(&self, ward: &mut Ward, error: WireError) -> bool {
         ward.silent += 1;
-        ward.silent >= self.core.config.instances.health_failures.get() && self.lost(error)
+        ward.silent >= SILENT_CHECKS && self.lost(error)
     }
 
     fn lost(&self, error: WireError) -> bool {

@@ -1,18 +1,13 @@
-//! The fuzz targets with a whole frontend: untrusted bytes reach it through its sockets or its admin API, on a paused clock.
+//! The fuzz targets with a whole frontend: untrusted bytes reach it through its sockets, on a paused clock.
 
-pub mod admin;
 mod messages;
 pub mod opaque_answers;
 pub mod opaque_requests;
 mod passage;
-mod world;
 
 /// A target, which panics on a finding.
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is also the name of its folder of seeds.
-pub const ALL: [(&str, Target); 3] = [
-    ("admin", admin::run),
-    ("opaque_answers", opaque_answers::run),
-    ("opaque_requests", opaque_requests::run),
-];
+pub const ALL: [(&str, Target); 2] =
+    [("opaque_answers", opaque_answers::run), ("opaque_requests", opaque_requests::run)];

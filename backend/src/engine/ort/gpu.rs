@@ -11,7 +11,7 @@ use ort::ep::{self, ArenaExtendStrategy, ExecutionProviderDispatch};
 
 use super::library::{entries, name, runtimes};
 use super::{Ort, open};
-use crate::engine::{Card, Cards, Chosen, variable};
+use crate::engine::{Chosen, variable};
 use crate::{EngineConfig, Error};
 
 /// The part of ONNX Runtime for cards, beside its library.
@@ -68,27 +68,21 @@ pub(in crate::engine) fn engine_on(
     config: &EngineConfig,
 ) -> Result<Chosen, Error> {
     let gpu = Gpu { number, or_cpu, memory: config.card_memory() };
-    let (runtime, _) = on_card(number, config)?;
+    let runtime = on_card(number, config)?;
     preload(&runtime);
     let about = format!("ONNX Runtime on cuda:{number}, {}", runtime.display());
     let engine = Box::new(Ort { environment: open(runtime)?, optimises: true, gpu: Some(gpu) });
     Ok(Chosen { name: "ort", engine, about, cuda: Some(number) })
 }
 
-/// The library of ONNX Runtime for cards, and the card; opens neither.
-pub(in crate::engine) fn on_card(number: usize, config: &EngineConfig) -> Result<(PathBuf, Card), Error> {
-    let unusable = |reason| Error::Card { number, reason };
+/// The library of ONNX Runtime for cards, which is not opened.
+pub(in crate::engine) fn on_card(number: usize, config: &EngineConfig) -> Result<PathBuf, Error> {
     let found = runtimes(config).into_iter().find(|runtime| runtime.with_file_name(PROVIDER).is_file());
-    let runtime = found.ok_or_else(|| {
+    found.ok_or_else(|| {
         let cure = "pip uninstall onnxruntime, pip install \"onnxruntime-gpu[cuda,cudnn]\"";
-        unusable(format!("no ONNX Runtime has {PROVIDER} beside it: {cure}"))
-    })?;
-    match Cards::here().find(number) {
-        Card::Missing(reason) => {
-            Err(unusable(format!("{reason}: choose another device, or set CUDA_VISIBLE_DEVICES")))
-        }
-        card => Ok((runtime, card)),
-    }
+        let reason = format!("no ONNX Runtime has {PROVIDER} beside it: {cure}");
+        Error::Card { number, reason }
+    })
 }
 
 /// Opens the libraries of NVIDIA in the Python environment of a runtime and in a toolkit of CUDA.
@@ -143,7 +137,6 @@ mod tests {
         let error = on_card(0, &config).unwrap_err().to_string();
         assert!(error.contains(PROVIDER) && error.contains("pip install"), "{error}");
         fs::write(root.path().join(PROVIDER), "").unwrap();
-        // A machine of the tests may have a card or none.
-        assert_eq!(on_card(0, &config).map(|(path, _)| path).unwrap(), runtime);
+        assert_eq!(on_card(0, &config).unwrap(), runtime);
     }
 }

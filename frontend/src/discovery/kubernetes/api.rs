@@ -253,9 +253,10 @@ pub struct Config {
     // Without KUBERNETES_SERVICE_HOST and ..._PORT it is `https://kubernetes.default.svc`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
-    /// Folder of the service account, with the files `token`, `ca.crt` and `namespace`. Default
-    /// /var/run/secrets/kubernetes.io/serviceaccount.
+    /// Folder of the service account, with the files `token`, `ca.crt` and `namespace`. It is the same in all pods; elsewhere
+    /// `server` is a `kubectl proxy`.
     // The token is read for every request, as Kubernetes replaces it from time to time.
+    #[serde(skip)]
     pub service_account: PathBuf,
     /// Timeout for the start of an answer, and for silence within a list.
     #[serde(skip)]
@@ -292,8 +293,8 @@ pub enum Trouble {
     #[error("invalid frontend.kubernetes.server '{server}': use https://HOST:PORT")]
     BadServer { server: String },
     #[error(
-        "{reason}: in a pod set automountServiceAccountToken: true, elsewhere set the folder of a service account with \
-         frontend.kubernetes.service_account"
+        "{reason}: in a pod set automountServiceAccountToken: true, elsewhere name the address of a kubectl proxy with \
+         frontend.kubernetes.server"
     )]
     Account { reason: String },
     #[error("cannot reach the API server {server}: {reason}")]

@@ -14,6 +14,10 @@ use crate::serve::pool::{Description, Pool, PoolId, takes_batches};
 use crate::serve::roster::Joined;
 use crate::upstreams::is_upstream;
 
+/// Share of a model's instances that must serve a new version before requests without a version go there. The first instance with
+/// a new version cannot carry the load of all.
+const VERSION_SHARE: f64 = 0.5;
+
 /// Reason for an instance's departure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Departure {
@@ -222,7 +226,6 @@ impl Core {
 
     /// Recomputes default versions after instances changed.
     fn weigh<'a>(&self, pools: impl IntoIterator<Item = &'a Arc<Pool>>) {
-        let share = self.config.instances.version_share.get();
-        pools.into_iter().for_each(|pool| self.catalog.weigh(&pool.model.name, share));
+        pools.into_iter().for_each(|pool| self.catalog.weigh(&pool.model.name, VERSION_SHARE));
     }
 }

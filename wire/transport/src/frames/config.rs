@@ -5,46 +5,35 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use parm_durations::Whole;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use crate::Budget;
 use crate::keys::Caller;
 
 /// Limits of one connection between a frontend and a worker.
 ///
-/// The fields that no file can set are constants outside of tests, but for those that follow other settings of a server.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+/// No file can set them: they are constants outside of tests, but for those that follow other settings of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Largest frame body, read or written: the most that a peer can make this process reserve for a connection. A server
     /// takes `server.max_body_bytes`.
-    #[serde(skip)]
     pub max_body_bytes: NonZeroU32,
-    /// Requests in progress on one connection. More are rejected as overload. Default 1024.
-    // A client that queues requests should know that they wait.
-    #[serde(with = "Whole::<1, 1_000_000>")]
+    /// Requests in progress on one connection. More are rejected as overload: a client that queues requests should know that
+    /// they wait.
     pub max_in_flight: NonZeroU32,
     /// Bytes that may wait to be written on one connection. A server over the limit reads no more requests, and a client
     /// rejects more (backpressure): a peer that does not read cannot fill the memory. Two answers of the largest usual size
     /// fit.
-    #[serde(skip)]
     pub max_queued_bytes: NonZeroUsize,
     /// Timeout for a frame's body, so that a slow sender does not hold its memory for ever. A server takes
     /// `server.body_timeout_ms`.
-    #[serde(skip)]
     pub body_timeout: Duration,
     /// Timeout for a client to take an answer before the server closes the connection. A server takes
     /// `server.answer_timeout_ms`.
-    #[serde(skip)]
     pub answer_timeout: Duration,
     /// Silence before a ping.
-    #[serde(skip)]
     pub ping_interval: Duration,
     /// Timeout for any byte from the peer after a ping. It is longer than the longest pause of a process, as every request
     /// of the connection fails when it expires.
-    #[serde(skip)]
     pub ping_timeout: Duration,
 }
 

@@ -72,8 +72,6 @@ pub struct Config {
     pub keys_file: Option<PathBuf>,
     /// Callers that may load and unload models without a `keys_file`. Default `local`.
     pub model_control: ModelControl,
-    /// Limits of one connection of the framed transport, which parm's own frontends use.
-    pub frames: frames::Config,
 }
 
 /// Callers that may load and unload models without a key. A frontend forwards such orders to its whole fleet, so one
@@ -116,7 +114,7 @@ impl Config {
             max_body_bytes: NonZeroU32::try_from(self.max_body_bytes).unwrap_or(NonZeroU32::MAX),
             body_timeout: self.body_timeout,
             answer_timeout: self.answer_timeout,
-            ..self.frames.clone()
+            ..frames::Config::default()
         }
     }
 
@@ -145,7 +143,6 @@ impl Default for Config {
             drain_timeout: Duration::from_secs(20),
             keys_file: None,
             model_control: ModelControl::Local,
-            frames: frames::Config::default(),
         }
     }
 }
@@ -198,10 +195,9 @@ mod tests {
 
     #[test]
     fn frames_follow_the_limits_of_the_server() {
-        let text =
-            "max_body_bytes = 1000\nbody_timeout_ms = 7\nanswer_timeout_ms = 8\n[frames]\nmax_in_flight = 3";
+        let text = "max_body_bytes = 1000\nbody_timeout_ms = 7\nanswer_timeout_ms = 8";
         let frames = toml::from_str::<Config>(text).unwrap().frames();
-        assert_eq!((frames.max_body_bytes.get(), frames.max_in_flight.get()), (1000, 3));
+        assert_eq!(frames.max_body_bytes.get(), 1000);
         let millis = [frames.body_timeout, frames.answer_timeout].map(|time| time.as_millis());
         assert_eq!(millis, [7, 8]);
         let unknown = toml::from_str::<Config>("[frames]\nmax_body_bytes = 1000").unwrap_err().to_string();
