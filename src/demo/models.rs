@@ -73,6 +73,6 @@ impl Models {
         let images = Column { input: None, path: self.images.join("images-idx3-ubyte.gz") };
         let recorded = Recorded::read(&model, &[images], 1)?;
         let recorded = recorded.with_labels(&self.images.join("labels-idx1-ubyte.gz"))?;
-        Ok((Inputs::recorded(recorded), Grader::new(&model, None)?))
+        Ok((Inputs::Recorded(recorded), Grader::new(&model, None)?))
     }
 }

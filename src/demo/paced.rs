@@ -17,7 +17,7 @@ use parm_protocol::client::{BoxFuture, CallContext, Client};
 use parm_protocol::{
     Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, ServerMetadata,
 };
-use parm_workload::clock::Moment;
+use parm_workload::Time;
 use parm_workload::service::{self, Service};
 use parm_workload::{Ending, Schedule};
 use tokio::runtime::Handle;
@@ -89,11 +89,11 @@ impl Pace {
         if since >= self.warm_up {
             *self.work.lock() += share;
         }
-        let start = Moment::after(since);
+        let start = Time::ZERO + since;
         let run = service::Run { seed: self.seed, instance: self.instance, start };
         let nanos = self.service.nanos(1, run) * share;
         match self.schedule.run(self.instance, start, nanos) {
-            Ending::Answered { at, .. } => Duration::from_nanos(at.nanos_since(start)),
+            Ending::Answered { at, .. } => at.since(start),
             // The script has no crashes, and all hangs end.
             Ending::Lost { .. } | Ending::Never => Duration::ZERO,
         }

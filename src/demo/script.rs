@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parm_workload::clock::Moment;
+use parm_workload::Time;
 use parm_workload::distribution::Distribution;
 use parm_workload::{By, Fault, Faults, Schedule, State, Targets, When};
 
@@ -65,7 +65,7 @@ impl Script {
 pub fn troubled(schedule: &mut Schedule, at: Duration) -> String {
     let servers = 0..(SLOW.len() as u32).max(FROZEN + 1);
     let words = servers.filter_map(|server| {
-        let now = schedule.condition(server, Moment::after(at));
+        let now = schedule.condition(server, Time::ZERO + at);
         match now.state {
             State::Hangs => Some(format!("server {} is FROZEN", server + 1)),
             _ if now.slowdown > 1.0 => Some(format!("server {} is slow", server + 1)),
