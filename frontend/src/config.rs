@@ -106,9 +106,6 @@ pub struct Instances {
     /// Timeout of health checks, probes and requests for metadata. Default 2000.
     #[serde(rename = "health_timeout_ms", with = "PositiveMillis")]
     pub health_timeout: Duration,
-    /// Requests for metadata to one instance at a time. Few enough to leave it time for work, enough for hundreds of models.
-    #[serde(skip)]
-    pub questions: NonZeroU16,
     /// Consecutive health checks that must time out before an instance is gone. A refused connection counts at once.
     /// Default 3.
     pub health_failures: NonZeroU16,
@@ -120,9 +117,6 @@ pub struct Instances {
     /// once. Default 0.5.
     // The first instance with a new version cannot carry the load of all.
     pub version_share: Fraction,
-    /// Timeout for a loaded or unloaded model to show in the instances' lists: twice the interval of these.
-    #[serde(skip)]
-    pub load_wait: Duration,
     /// Backoff before the second attempt to connect; it doubles with every attempt.
     #[serde(skip)]
     pub connect_backoff_min: Duration,
@@ -136,9 +130,6 @@ pub struct Instances {
     /// Timeout for the jobs of a removed instance. Default 30000.
     #[serde(rename = "drain_timeout_ms", with = "PositiveMillis")]
     pub drain_timeout: Duration,
-    /// Interval of checks for changes of `workers_file`.
-    #[serde(skip)]
-    pub file_interval: Duration,
     /// Interval of DNS lookups for `dns+` and `srv+` workers, whatever the time to live of the answers. A server is removed
     /// if two answers in a row lack it; an empty answer changes nothing. Default 5000.
     #[serde(rename = "dns_interval_ms", with = "PositiveMillis")]
@@ -190,16 +181,13 @@ impl Default for Instances {
             models: Vec::new(),
             health_interval: Duration::from_secs(1),
             health_timeout: Duration::from_secs(2),
-            questions: const { NonZeroU16::new(8).unwrap() },
             health_failures: const { NonZeroU16::new(3).unwrap() },
             models_interval: Duration::from_secs(5),
             version_share: Fraction::percent(50),
-            load_wait: Duration::from_secs(10),
             connect_backoff_min: Duration::from_millis(100),
             connect_backoff_max: Duration::from_secs(5),
             overrun: Duration::from_secs(1),
             drain_timeout: Duration::from_secs(30),
-            file_interval: Duration::from_secs(1),
             dns_interval: Duration::from_secs(5),
             name_servers: Vec::new(),
         }

@@ -1,14 +1,13 @@
 //! One frame per second: the difference between two moments and the state at the later one.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use super::sums::{REJECTIONS, ROLES, Tail, Totals, between};
-use crate::discovery::{Member, MemberState, View};
-use crate::serve::reading::{GroupsReading, InstanceId, InstanceReading, ModelReading, Time};
+use crate::discovery::{MemberReading, MemberState};
+use crate::serve::reading::{GroupsReading, ModelReading, Time};
 use crate::serve::{Frontend, Pool, conditions};
 
 /// A frame. Its fields are documented in `page/CONTRACT.md`.
@@ -101,7 +100,7 @@ impl Frame {
             let earlier = before.pools.iter().find(|earlier| earlier.pool.id == own.pool.id);
             model_frame(earlier, own)
         };
-        let row = |own: &OfInstance| {
+        let row = |own: &MemberReading| {
             let earlier = before.instances.iter().find(|earlier| earlier.member.number == own.member.number);
             row(earlier.map_or([0, 0], |earlier| earlier.jobs), own, slots)
         };
@@ -150,11 +149,9 @@ fn model_frame(before: Option<&OfPool>, now: &OfPool) -> ModelFrame {
     }
 }
 
-fn row(before: [u64; 2], own: &OfInstance, slots: u16) -> InstanceRow {
+fn row(before: [u64; 2], own: &MemberReading, slots: u16) -> InstanceRow {
     let instance = own.view.instance.as_deref();
     let times = instance.and_then(|instance| instance.quantiles());
-    let reading = own.reading.as_ref();
-    let (state, reason) = (own.view.standing(reading) as u8, reason_number(&own.view, reading) as u8);
     let compared = own.reading.and_then(|reading| reading.compared);
     // Counters of an instance that came back restart at zero.
     let since = |at: usize| own.jobs[at].checked_sub(before[at]).unwrap_or(own.jobs[at]);
@@ -162,37 +159,37 @@ fn row(before: [u64; 2], own: &OfInstance, slots: u16) -> InstanceRow {
     let slower = own.reading.and_then(|reading| reading.slower);
     (
         own.member.number,
-        state,
-        reason,
+        own.state() as u8,
+        reason_number(own) as u8,
         instance.map_or(0, |instance| instance.inflight()),
         slots,
         since(0),
         since(1),
         times.map(|times| micros(times.median)),
         times.map(|times| micros(times.p99)),
-        slower.map(|slower| rounded(slower, 100.0)),
+        slower.map(hundredths),
         own.reading.and_then(|reading| reading.oldest).map(millis),
         compared.map(|[_, agreed]| agreed.round() as u64),
         compared.map(|[compared, _]| compared.round() as u64),
         trial_in.or_else(|| own.member.retry_in()).map(millis),
-        slower.map(|slower| rounded(slower, 100.0)),
+        slower.map(hundredths),
     )
 }
 
 /// The place of what is wrong with an instance in [`reasons`].
-fn reason_number(view: &View, reading: Option<&InstanceReading>) -> usize {
-    match view.state {
+fn reason_number(own: &MemberReading) -> usize {
+    match own.view.state {
         MemberState::Ejected => ORDER,
-        _ => conditions::number(view.condition(reading)),
+        _ => conditions::number(own.condition()),
     }
 }
 
 /// What is wrong with an instance in a word of [`reasons`].
-pub(crate) fn reason_of(view: &View, reading: Option<&InstanceReading>) -> Option<&'static str> {
-    reasons()[reason_number(view, reading)]
+pub(crate) fn reason_of(own: &MemberReading) -> Option<&'static str> {
+    reasons()[reason_number(own)]
 }
 
-fn hundredths(value: f64) -> f64 {
+pub(crate) fn hundredths(value: f64) -> f64 {
     rounded(value, 100.0)
 }
 
@@ -200,7 +197,7 @@ fn rounded(value: f64, parts: f64) -> f64 {
     (value * parts).round() / parts
 }
 
-fn micros(time: Duration) -> u64 {
+pub(crate) fn micros(time: Duration) -> u64 {
     time.as_micros() as u64
 }
 
@@ -217,7 +214,7 @@ pub(super) struct Moment {
     /// In milliseconds since 1970.
     pub(super) at_ms: u64,
     pub(super) pools: Vec<OfPool>,
-    pub(super) instances: Vec<OfInstance>,
+    pub(super) instances: Vec<MemberReading>,
 }
 
 /// State of a pool.
@@ -233,30 +230,11 @@ pub(super) struct OfPool {
     pub(super) stands_in: bool,
 }
 
-/// State of an instance.
-pub(super) struct OfInstance {
-    pub(super) member: Arc<Member>,
-    pub(super) view: View,
-    pub(super) reading: Option<InstanceReading>,
-    /// Finished jobs, and how many of them failed.
-    pub(super) jobs: [u64; 2],
-}
-
-/// Values read under the dispatcher's lock.
-pub(crate) struct Glance {
-    pub(crate) pools: Vec<Option<(ModelReading, Option<GroupsReading>)>>,
-    pub(crate) instances: HashMap<InstanceId, InstanceReading>,
-}
-
 impl Moment {
     pub(super) fn now(frontend: &Frontend) -> Self {
         let core = &frontend.core;
         let pools = core.catalog.all();
-        let members: Vec<_> = frontend.fleet.members().into_iter().take(INSTANCES).collect();
-        let views: Vec<_> = members.iter().map(|member| member.view()).collect();
-        let known = views.iter().filter_map(|view| Some(view.instance.as_ref()?.id)).collect::<Vec<_>>();
-        let at = core.driver.now();
-        let mut glance = core.driver.glance(&pools, &known);
+        let (at, readings) = (core.driver.now(), core.driver.models(&pools));
         let settings = core.settings();
         let of_pool = |(pool, read): (Arc<Pool>, Option<_>)| {
             let (reading, groups) = read?;
@@ -271,22 +249,11 @@ impl Moment {
                 pool,
             })
         };
-        let of_instance = |(member, view): (Arc<Member>, View)| {
-            let instance = view.instance.as_ref();
-            let id = instance.map(|instance| instance.id);
-            OfInstance {
-                member,
-                reading: id.and_then(|id| glance.instances.get(&id).copied()),
-                jobs: instance.map_or([0, 0], |instance| instance.ended()),
-                view,
-            }
-        };
-        let readings = std::mem::take(&mut glance.pools);
         Self {
             at,
             at_ms: core.driver.wall_ms(at),
             pools: pools.into_iter().zip(readings).filter_map(of_pool).collect(),
-            instances: members.into_iter().zip(views).map(of_instance).collect(),
+            instances: frontend.fleet.readings().into_iter().take(INSTANCES).collect(),
         }
     }
 }

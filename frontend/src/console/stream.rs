@@ -34,10 +34,10 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::frame::{COLUMNS, Frame, INSTANCES, Moment, STATES, reasons};
 use super::sums::{FIRST_US, PER_OCTAVE, REJECTIONS, ROLES};
 use super::{archive, journal};
-use crate::discovery::{Member, Source, View};
+use crate::discovery::{MemberReading, Source};
 use crate::error::Error;
 use crate::metrics::policy_name;
-use crate::serve::reading::{Counters, InstanceReading, Time};
+use crate::serve::reading::{Counters, Time};
 use crate::serve::{Frontend, Outcome, Pool};
 
 /// Interval between frames.
@@ -363,8 +363,9 @@ pub(super) fn models(frontend: &Frontend) -> Vec<ModelName> {
 }
 
 pub(super) fn instances(frontend: &Frontend) -> Vec<InstanceName> {
-    let instance = |(member, view, reading): (Arc<Member>, View, Option<InstanceReading>)| {
-        let problem = view.problem_with(reading.as_ref());
+    let instance = |own: MemberReading| {
+        let problem = own.problem();
+        let MemberReading { member, view, .. } = own;
         let pools = view.instance.as_ref().map(|instance| instance.pools()).unwrap_or_default();
         let absent = view.instance.map(|instance| instance.absent()).unwrap_or_default();
         let broken = |model: ModelIndex| (!model.reason.is_empty()).then_some((model.name, model.reason));

@@ -15,8 +15,8 @@ use prometheus::{
     IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder, exponential_buckets,
 };
 
-pub(crate) use instances::{InstanceCounts, InstanceMetrics, Pace};
-pub(crate) use model::PoolMetrics;
+pub(crate) use instances::InstanceMetrics;
+pub(crate) use model::{CodeMetric, PoolMetrics, Sum};
 
 const SERVICE: &[&str] = &["service"];
 
@@ -75,15 +75,15 @@ impl Metrics {
             ),
             service_current: gauge(
                 "parm_kubernetes_current",
-                "1 while the API server reports about the Service, 0 while its last report is used",
+                "1 while the API server lists the Service's endpoints, 0 while its last list is used",
             ),
             service_endpoints: gauge(
                 "parm_kubernetes_endpoints",
-                "Endpoints of the Service in the last report of the API server",
+                "Endpoints of the Service in the last list of the API server",
             ),
             service_failures: counter(
                 "parm_kubernetes_failures_total",
-                "Failed lists and watches of the Service's endpoints",
+                "Failed lists of the Service's endpoints",
                 SERVICE,
             ),
             disagreements: register(&registry, IntCounter::with_opts(disagreements)),

@@ -4,13 +4,13 @@
 use std::num::{NonZeroU16, NonZeroUsize};
 use std::sync::atomic::Ordering;
 
-use parm_frontend::{Config, Frontend, Timers};
-use parm_protocol::{Code, Error, InferenceService, ModelRef, Tensor};
+use parm_frontend::Config;
+use parm_protocol::{Code, Error, InferenceService, ModelRef};
 use parm_settings::PolicyKind;
 use parm_shares::{Settings, ShareSettings};
 
 use crate::rig::{
-    MS, Network, column, config, frontend, infer, metric, outcome, over, request, start, until, wanting, with,
+    MS, column, config, frontend, infer, metric, outcome, over, request, start, until, wanting, with,
 };
 use crate::scripted::{Act, Scripted, doubler};
 
@@ -95,38 +95,6 @@ async fn leaving_client_cancels_its_job_at_the_instance() {
     assert_eq!(column(&infer(&frontend, request(&[3.0])).await.unwrap()), [6.0]);
     assert_eq!(instance.seen.lock().len(), 2, "the queued query must not run");
     assert_eq!(metric(&frontend, "parm_dispatch_total", &["event=\"cancelled\""]), 2.0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn client_errors_are_counted_by_reason() {
-    let instance = Scripted::quick("a", 1);
-    let mut config = config(PolicyKind::None);
-    config.requests.max_rows = NonZeroUsize::new(2).unwrap();
-    let frontend = frontend(config, &[&instance]).await;
-    let good = request(&[1.0]);
-    let mut unknown = good.clone();
-    unknown.model = ModelRef::latest("nothing");
-    let mut version = good.clone();
-    version.model.version = Some("7".into());
-    let mut shape = good.clone();
-    shape.inputs[0].tensor = Tensor::from_f32([1, 3].as_slice(), &[1.0, 2.0, 3.0]).unwrap();
-    let cases = [
-        (unknown, Code::NotFound),
-        (version, Code::NotFound),
-        (shape, Code::InvalidArgument),
-        (request(&[1.0, 2.0, 3.0]), Code::InvalidArgument),
-        (wanting(good.clone(), &["w"]), Code::InvalidArgument),
-        (with(good.clone(), "parm_accept", "perhaps"), Code::InvalidArgument),
-        (with(good.clone(), "sequence_id", 7u64), Code::InvalidArgument),
-    ];
-    for (request, code) in cases {
-        let error = infer(&frontend, request).await.unwrap_err();
-        assert_eq!(error.code(), code, "{error}");
-    }
-    assert!(instance.seen.lock().is_empty());
-    let failed =
-        |reason: &str| metric(&frontend, "nv_inference_request_failure", &[&format!("reason=\"{reason}\"")]);
-    assert_eq!((failed("not_found"), failed("invalid_argument")), (2.0, 5.0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -259,12 +227,4 @@ async fn request_is_charged_to_named_share_or_its_model() {
     let refused = infer(&frontend, with(request(&[1.0]), "parm_share", "bronze")).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
     assert!(["bronze", "gold", "silver"].iter().all(|name| refused.to_string().contains(name)), "{refused}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn contradictory_shares_are_an_error_at_start() {
-    let mut twice = shares(&["gold", "silver"]);
-    twice.shares.0.values_mut().for_each(|share| share.models.push("double".into()));
-    let error = Frontend::start(twice, Network::with(&[]), Timers::Runtime).err().expect("refused");
-    assert!(error.to_string().contains("'double'"), "{error}");
 }

@@ -35,9 +35,9 @@ impl Service {
         Some(parse(scheme, rest))
     }
 
-    /// Address of an endpoint, from its host (IPv6 in brackets) and port.
-    pub fn url(&self, host: &str, port: u16) -> String {
-        format!("{}://{host}:{port}", self.scheme)
+    /// Address of an endpoint, from its host and port.
+    pub fn url(&self, authority: &str) -> String {
+        format!("{}://{authority}", self.scheme)
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
             assert_eq!(service.to_string(), text);
         }
         let service = Service::read("kubernetes+http://w:http").unwrap().unwrap();
-        assert_eq!(service.url("[fd00::1]", 8000), "http://[fd00::1]:8000");
+        assert_eq!(service.url("[fd00::1]:8000"), "http://[fd00::1]:8000");
         assert_eq!(Service::read("dns+http://w:1"), None);
         assert_eq!(Service::read("kubernetes+nonsense"), None);
     }
