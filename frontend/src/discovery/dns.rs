@@ -10,7 +10,7 @@ use parm_protocol::{Place, StableCode};
 
 use super::connect::Connect;
 use super::member::Source;
-use super::membership::{Found, Listed, Listing};
+use super::membership::{Found, Listing, ServerList};
 
 /// A name that is resolved again and again.
 pub(super) struct Resolved {
@@ -24,12 +24,12 @@ impl Listing for Resolved {
     const SOURCE: Source = Source::Dns;
     const CODE: StableCode = StableCode::NameUnresolved;
 
-    async fn list(&mut self) -> Result<Listed, String> {
+    async fn list(&mut self) -> Result<ServerList, String> {
         let answer = tokio::time::timeout(self.patience, self.connect.resolve(&self.name)).await;
         let late = |_| Err(format!("name resolution timed out after {:?}", self.patience));
         let servers = answer.unwrap_or_else(late).map_err(|reason| format!("cannot resolve it: {reason}"))?;
         let found = |server: &String| (self.name.url(server), Found::at(Place::default()));
-        Ok(Listed { servers: servers.iter().map(found).collect(), problem: None })
+        Ok(ServerList { servers: servers.iter().map(found).collect(), problem: None })
     }
 }
 

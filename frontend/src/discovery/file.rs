@@ -16,7 +16,7 @@ use prometheus::IntGauge;
 
 use super::connect::Connect;
 use super::member::Source;
-use super::membership::{self, Found, Listing};
+use super::membership::{Found, Listing, ServerList};
 use crate::serve::Timers;
 
 /// Interval between two reads.
@@ -71,7 +71,7 @@ impl Listing for WorkersFile {
     const SOURCE: Source = Source::File;
     const CODE: StableCode = StableCode::WorkersFile;
 
-    async fn list(&mut self) -> Result<membership::Listed, String> {
+    async fn list(&mut self) -> Result<ServerList, String> {
         let file = self.path.clone();
         let read = self.timers.offload(move || read(&file)).await;
         let text = read.unwrap_or_else(|error| Err(error.to_string()))?;
@@ -79,7 +79,7 @@ impl Listing for WorkersFile {
         if self.settling.look(text.clone()) {
             self.take_over(&text);
         }
-        Ok(membership::Listed { servers: self.servers.clone(), problem: None })
+        Ok(ServerList { servers: self.servers.clone(), problem: None })
     }
 }
 

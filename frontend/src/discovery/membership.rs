@@ -26,12 +26,12 @@ pub(super) trait Listing: Display + Send {
     const CODE: StableCode;
 
     /// All servers that it has now, or why they are unknown.
-    fn list(&mut self) -> impl Future<Output = Result<Listed, String>> + Send;
+    fn list(&mut self) -> impl Future<Output = Result<ServerList, String>> + Send;
 }
 
 /// A list of servers.
 #[derive(Debug, Default)]
-pub(super) struct Listed {
+pub(super) struct ServerList {
     pub(super) servers: BTreeMap<String, Found>,
     /// Why some servers are unusable.
     pub(super) problem: Option<String>,
@@ -97,8 +97,8 @@ impl Membership {
     }
 
     /// Updates the members to a list; returns what is wrong with it. New servers that do not serve yet replace no member.
-    fn become_those(&mut self, fleet: &Arc<Fleet>, listed: Listed) -> Option<String> {
-        let Listed { servers, problem } = listed;
+    fn become_those(&mut self, fleet: &Arc<Fleet>, listed: ServerList) -> Option<String> {
+        let ServerList { servers, problem } = listed;
         let missed: BTreeSet<String> =
             self.absence.look(self.ours.keys(), servers.len(), |url| servers.contains_key(url));
         let is_connected =
@@ -108,15 +108,15 @@ impl Membership {
         let wanted = |one: &Found| !one.terminating || (!stays && one.serving);
         let mut gone = Vec::new();
         self.ours.retain(|url, own| {
-            let stays = match servers.get(url) {
+            let is_kept = match servers.get(url) {
                 Some(one) => {
                     own.terminating = one.terminating;
                     wanted(one)
                 }
                 None => !own.terminating && !missed.contains(url),
             };
-            gone.extend((!stays).then_some(own.number));
-            stays
+            gone.extend((!is_kept).then_some(own.number));
+            is_kept
         });
         let mut refused = Vec::new();
         for (url, one) in servers.iter().filter(|(_, one)| wanted(one)) {

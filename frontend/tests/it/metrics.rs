@@ -33,24 +33,6 @@ async fn counts_of_codes_stay_when_the_policy_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unused_models_have_one_series_each() {
-    let instance = Scripted::quick("a", 1);
-    let models: Vec<_> = (0..7).map(|number| doubler(&format!("m{number}"))).collect();
-    instance.serve(&models);
-    let frontend = frontend(config(PolicyKind::Hedge), &[&instance]).await;
-    let samples = |page: &str| page.lines().filter(|line| line.contains("model=")).count();
-    let page = frontend.metrics();
-    assert_eq!(samples(&page), 7, "{page}");
-    assert_eq!(metric(&frontend, "parm_usable_instances", &[]), 7.0);
-    let mut one = request(&[1.0]);
-    one.model = ModelRef::latest("m3");
-    infer(&frontend, one).await.unwrap();
-    let page = frontend.metrics();
-    assert!(page.lines().filter(|line| line.contains("model=\"m4\"")).count() == 1, "{page}");
-    assert!(samples(&page) < 7 + 100, "{page}");
-}
-
-#[tokio::test(start_paused = true)]
 async fn series_of_a_version_end_with_it() {
     let instance = Scripted::quick("a", 1);
     let frontend = frontend(config(PolicyKind::Hedge), &[&instance]).await;

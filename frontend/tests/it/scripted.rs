@@ -115,21 +115,12 @@ impl Scripted {
         })
     }
 
-    /// Two instances with one script that answer after `millis`: the first to receive a request executes the first act.
-    pub(crate) fn pair(millis: u64) -> [Arc<Self>; 2] {
-        let first = Self::quick("a", millis);
-        let second = Self::quick("b", millis);
-        let mut second = Arc::into_inner(second).expect("the instance is not shared yet");
-        second.script = first.script.clone();
-        [first, Arc::new(second)]
-    }
-
     /// An instance that answers after `millis`.
     pub(crate) fn quick(name: &str, millis: u64) -> Arc<Self> {
         Self::new(name, Act::Answer(Duration::from_millis(millis)))
     }
 
-    /// An upstream server. It begins its answers at once, and ends them after a while.
+    /// An upstream server. It begins its answers at once, and ends them after the time of its act.
     pub(crate) fn upstream(name: &str, act: Act) -> Arc<Self> {
         let server = Self::new(&format!("upstream+http://{name}:1"), act);
         let routes = upstreams::Config::default().client().unwrap().routes;
@@ -324,7 +315,10 @@ impl Client for Scripted {
                 tokio::time::sleep(pause).await;
                 Ok(Frame::data(Bytes::from(" ends")))
             });
-            let body = OpaqueBody::Begun("begins".into(), Box::pin(StreamBody::new(rest)));
+            let body = match pause {
+                Duration::ZERO => OpaqueBody::Whole("whole".into()),
+                _ => OpaqueBody::Begun("begins".into(), Box::pin(StreamBody::new(rest))),
+            };
             let (status, headers, broken) = (StatusCode::OK, HeaderMap::new(), Broken::default());
             Ok(OpaqueAnswer { status, headers, body, broken })
         })

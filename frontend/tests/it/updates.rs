@@ -6,18 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use http_body_util::BodyExt;
 use parm_frontend::{Config, Frontend, Timers};
 use parm_protocol::client::Client;
 use parm_protocol::{Code, Error, InferResponse, InferenceService, ModelMetadata, ModelRef};
 use parm_settings::{BatchSize, BudgetSettings, Fraction, PolicyKind};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::rig::{
-    MS, Network, call, coded, column, config, connected, get, infer, metric, over, ready, request, send,
-    start, until, with, workers,
+    MS, Network, call, coded, column, config, get, infer, metric, over, ready, request, start, until, with,
+    workers,
 };
 use crate::scripted::{Act, Scripted, doubler};
 
@@ -287,37 +286,6 @@ async fn model_is_tried_again_when_its_file_changes() {
     });
     tokio::time::sleep(2 * LOOK).await;
     assert_eq!(in_force(&frontend).await, ("parm+".into(), String::new()));
-}
-
-/// Texts of the journal's events.
-async fn journal(frontend: &Frontend) -> String {
-    let mut lines = send(frontend, ("GET", "/admin/v1/stream"), &[], &Value::Null).await.into_body();
-    loop {
-        let line = lines.frame().await.unwrap().unwrap().into_data().unwrap();
-        if line.starts_with(b"{\"events\"") {
-            return String::from_utf8_lossy(&line).into_owned();
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn embedded_instances_cause_no_warning_when_a_file_is_replaced() {
-    for embedded in [true, false] {
-        let instances = ["test://a", "test://b"].map(|url| Scripted::quick(url, 10));
-        instances.iter().for_each(|instance| instance.says_digest("a"));
-        let frontend = if embedded {
-            over(config(PolicyKind::Hedge), &instances).await
-        } else {
-            connected(config(PolicyKind::Hedge), &instances.each_ref()).await
-        };
-        // The second one is read again somewhat later.
-        instances[0].says_digest("b");
-        tokio::time::sleep(LOOK).await;
-        instances[1].says_digest("b");
-        tokio::time::sleep(LOOK).await;
-        let told = journal(&frontend).await;
-        assert_eq!(told.contains("is another file than at"), !embedded, "{told}");
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,7 +20,7 @@ use super::service::{Service, is_label};
 use super::slices::List;
 use crate::discovery::connect::{Connect, authority};
 use crate::discovery::member::Source;
-use crate::discovery::membership::{Listed, Listing};
+use crate::discovery::membership::{Listing, ServerList};
 use crate::metrics::ServiceMetrics;
 
 /// DNS address of the API server in every cluster.
@@ -90,13 +90,13 @@ impl ApiServer {
     /// Checks that following would work. Returns the addresses of all endpoints that are not terminating, and why some are
     /// unusable.
     pub async fn look(&self) -> Result<(Vec<String>, Option<String>), String> {
-        let Listed { servers, problem } = self.endpoints().await?;
+        let ServerList { servers, problem } = self.endpoints().await?;
         let urls = servers.into_iter().filter(|(_, found)| !found.terminating).map(|(url, _)| url);
         Ok((urls.collect(), problem))
     }
 
     /// Lists all endpoints.
-    async fn endpoints(&self) -> Result<Listed, String> {
+    async fn endpoints(&self) -> Result<ServerList, String> {
         let body = timeout(PATIENCE, self.ask()).await;
         let body = body.unwrap_or_else(|_| Err(format!("the API server timed out after {PATIENCE:?}")))?;
         let list: List = serde_json::from_slice(&body)
@@ -187,7 +187,7 @@ impl Listing for Endpoints {
     const SOURCE: Source = Source::Kubernetes;
     const CODE: StableCode = StableCode::ServiceNotFollowed;
 
-    async fn list(&mut self) -> Result<Listed, String> {
+    async fn list(&mut self) -> Result<ServerList, String> {
         let listed = self.api.endpoints().await;
         self.metrics.current.set(i64::from(listed.is_ok()));
         match &listed {

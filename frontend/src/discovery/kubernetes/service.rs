@@ -5,6 +5,7 @@ use std::fmt;
 /// A Service, and the port of its pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
+    text: String,
     scheme: String,
     /// Name of the Service.
     pub name: String,
@@ -25,14 +26,11 @@ pub enum Port {
     Number(u16),
 }
 
-/// Prefix of such addresses.
-const KIND: &str = "kubernetes+";
-
 impl Service {
     /// Reads `kubernetes+SCHEME://SERVICE[.NAMESPACE][:PORT]`; `None` for another kind of address.
     pub fn read(text: &str) -> Option<Result<Self, String>> {
-        let (scheme, rest) = text.strip_prefix(KIND)?.split_once("://")?;
-        Some(parse(scheme, rest))
+        let (scheme, rest) = text.strip_prefix("kubernetes+")?.split_once("://")?;
+        Some(parse(text, scheme, rest))
     }
 
     /// Address of an endpoint, from its host and port.
@@ -41,7 +39,7 @@ impl Service {
     }
 }
 
-fn parse(scheme: &str, rest: &str) -> Result<Service, String> {
+fn parse(text: &str, scheme: &str, rest: &str) -> Result<Service, String> {
     let bad = || {
         format!(
             "invalid SERVICE[.NAMESPACE][:PORT] '{rest}': use kubernetes+http://workers.my-namespace:http, with the port's name in \
@@ -68,6 +66,7 @@ fn parse(scheme: &str, rest: &str) -> Result<Service, String> {
         return Err(bad());
     }
     Ok(Service {
+        text: text.to_owned(),
         scheme: scheme.to_owned(),
         name: name.to_owned(),
         namespace: namespace.map(str::to_owned),
@@ -86,15 +85,7 @@ pub(super) fn is_label(text: &str, most: usize) -> bool {
 
 impl fmt::Display for Service {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "{KIND}{}://{}", self.scheme, self.name)?;
-        if let Some(namespace) = &self.namespace {
-            write!(to, ".{namespace}")?;
-        }
-        match &self.port {
-            Port::Only => Ok(()),
-            Port::Named(name) => write!(to, ":{name}"),
-            Port::Number(number) => write!(to, ":{number}"),
-        }
+        to.write_str(&self.text)
     }
 }
 

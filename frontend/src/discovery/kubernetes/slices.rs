@@ -10,7 +10,7 @@ use parm_protocol::{Place, place};
 use serde::{Deserialize, Deserializer};
 
 use super::service::{Port, Service};
-use crate::discovery::membership::{Found, Listed};
+use crate::discovery::membership::{Found, ServerList};
 
 /// All slices of a Service.
 #[derive(Debug, Deserialize)]
@@ -21,7 +21,7 @@ pub(super) struct List {
 
 impl List {
     /// The endpoints, and why some are unusable.
-    pub(super) fn endpoints(self, service: &Service) -> Listed {
+    pub(super) fn endpoints(self, service: &Service) -> ServerList {
         let (mut all, mut problems) = (Vec::new(), Vec::new());
         for slice in self.items.into_iter().filter(|slice| !slice.endpoints.is_empty()) {
             let wrong = |reason: String| format!("slice {}: {reason}", slice.metadata.name);
@@ -42,7 +42,7 @@ impl List {
             }
         }
         let has_ipv4 = all.iter().any(|(host, ..)| host.is_ipv4());
-        let mut listed = Listed { problem: problems.into_iter().next(), ..Listed::default() };
+        let mut listed = ServerList { problem: problems.into_iter().next(), ..ServerList::default() };
         for (host, port, found) in all.into_iter().filter(|(host, ..)| host.is_ipv4() || !has_ipv4) {
             let known =
                 listed.servers.entry(service.url(&SocketAddr::new(host, port).to_string())).or_default();
@@ -164,7 +164,7 @@ mod tests {
 
     use super::*;
 
-    fn listed(service: &str, slices: &[Value]) -> Listed {
+    fn listed(service: &str, slices: &[Value]) -> ServerList {
         let list: List = serde_json::from_value(json!({ "items": slices })).unwrap();
         list.endpoints(&Service::read(service).unwrap().unwrap())
     }
@@ -215,7 +215,7 @@ mod tests {
         ] {
             let endpoints = json!([{"addresses": ["10.0.0.1"]}]);
             let slice = json!({"metadata": {"name": "s"}, "endpoints": endpoints, "ports": ports});
-            let Listed { servers, problem } = listed(service, &[slice]);
+            let ServerList { servers, problem } = listed(service, &[slice]);
             let found = servers.into_keys().next().or(problem).unwrap();
             assert!(found.contains(expected), "{service}: {found}");
         }
@@ -227,7 +227,7 @@ mod tests {
         let endpoints = json!([{"addresses": null}, {"addresses": ["example.com"]},
             {"addresses": ["10.0.0.1"], "conditions": null, "nodeName": null, "zone": "not one word"},
             {"addresses": ["10.0.0.2"], "conditions": {"ready": false}}]);
-        let Listed { servers, problem } = listed("kubernetes+http://w:http", &[empty, slice(endpoints)]);
+        let ServerList { servers, problem } = listed("kubernetes+http://w:http", &[empty, slice(endpoints)]);
         assert_eq!(servers["http://10.0.0.1:8000"], Found { serving: true, ..Found::default() });
         assert_eq!(servers["http://10.0.0.2:8000"], Found::default());
         assert!(problem.unwrap().contains("example.com"));
