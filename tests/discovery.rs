@@ -97,11 +97,7 @@ fn kubernetes_service_adds_pods_with_their_nodes() {
         assert!(told.contains(words), "{words} is missing in {told}");
     }
     assert_eq!(parm.metric("parm_kubernetes_current", &[service]), 1.0);
-    api.until_watched();
-    api.tell(&format!(
-        r#"{{"type": "MODIFIED", "object": {}}}"#,
-        slice(&workers[0], r#"{"terminating": true}"#)
-    ));
+    api.set(&[slice(&workers[0], r#"{"terminating": true}"#), slices[1].clone()].join(","));
     parm.until("the terminating pod is removed", |parm| members(parm) == 1.0);
     assert_eq!(status(&parm), 200);
 }

@@ -21,7 +21,7 @@ def pods(objects):
 
 
 # All that a token of ours is for.
-NEEDED = {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]}
+NEEDED = {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list"]}
 
 
 def grants(objects, account):

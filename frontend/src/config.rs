@@ -107,16 +107,10 @@ pub struct Instances {
     /// Timeout of health checks, probes and requests for metadata. Default 2000.
     #[serde(rename = "health_timeout_ms", with = "PositiveMillis")]
     pub health_timeout: Duration,
-    /// Requests for metadata to one instance at a time. Few enough to leave it time for work, enough for hundreds of models.
-    #[serde(skip)]
-    pub questions: NonZeroU16,
     /// Interval of checks for an instance's models. A model is gone if two checks in a row miss it; the second follows
     /// after `health_interval`. A check is one small request.
     #[serde(skip)]
     pub models_interval: Duration,
-    /// Timeout for a loaded or unloaded model to show in the instances' lists: twice the interval of these.
-    #[serde(skip)]
-    pub load_wait: Duration,
     /// Backoff before the second attempt to connect; it doubles with every attempt.
     #[serde(skip)]
     pub connect_backoff_min: Duration,
@@ -127,9 +121,6 @@ pub struct Instances {
     /// Late answers tell a slow instance from a dead one.
     #[serde(skip)]
     pub overrun: Duration,
-    /// Interval of checks for changes of `workers_file`.
-    #[serde(skip)]
-    pub file_interval: Duration,
     /// Interval of DNS lookups for `dns+` and `srv+` workers, whatever the time to live of the answers. A server is removed
     /// if two answers in a row lack it; an empty answer changes nothing. Default 5000.
     #[serde(rename = "dns_interval_ms", with = "PositiveMillis")]
@@ -181,13 +172,10 @@ impl Default for Instances {
             models: Vec::new(),
             health_interval: Duration::from_secs(1),
             health_timeout: Duration::from_secs(2),
-            questions: const { NonZeroU16::new(8).unwrap() },
             models_interval: Duration::from_secs(5),
-            load_wait: Duration::from_secs(10),
             connect_backoff_min: Duration::from_millis(100),
             connect_backoff_max: Duration::from_secs(5),
             overrun: Duration::from_secs(1),
-            file_interval: Duration::from_secs(1),
             dns_interval: Duration::from_secs(5),
             name_servers: Vec::new(),
         }

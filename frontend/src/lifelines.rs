@@ -86,16 +86,6 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
-    async fn panicking_task_breaks_its_line() {
-        let lines = Lifelines::default();
-        lines.spawn(&Handle::current(), "a task", async {
-            tokio::task::yield_now().await;
-            panic!("intended by the test");
-        });
-        assert_eq!(lines.broken().await, "a task");
-    }
-
     #[test]
     fn first_panicking_thread_is_reported() {
         let lines = Lifelines::default();

@@ -379,7 +379,7 @@ fn written(url: &str) -> String {
     url.replacen(UPSTREAM, "", 1)
 }
 
-/// Checks that a Service of Kubernetes can be watched: the API server answers and permits it, and the Service has pods.
+/// Checks that a Service of Kubernetes can be followed: the API server answers and permits it, and the Service has pods.
 /// Returns their addresses as well.
 async fn pods(
     settings: &Settings,
@@ -394,11 +394,10 @@ async fn pods(
     };
     let api = match service.map(|service| ApiServer::open(config, &service, connect)) {
         Ok(Ok(api)) => api,
-        Ok(Err(trouble)) => return wrong(trouble.to_string()),
-        Err(problem) => return wrong(problem),
+        Ok(Err(problem)) | Err(problem) => return wrong(problem),
     };
     match api.look().await {
-        Err(trouble) => wrong(trouble.to_string()),
+        Err(problem) => wrong(problem),
         Ok((found, Some(problem))) => {
             let remedy = "correct the port in frontend.workers, or the Service";
             (vec![Finding::fails(format!("workers: {url}: {problem}"), remedy)], found)
@@ -408,7 +407,7 @@ async fn pods(
             (vec![Finding::fails(format!("workers: {url}: the Service has no pods"), remedy)], found)
         }
         Ok((found, None)) => {
-            let what = format!("workers: {url}: pods found: {}, watching is permitted", found.len());
+            let what = format!("workers: {url}: pods found: {}", found.len());
             (vec![Finding::well(what)], found)
         }
     }

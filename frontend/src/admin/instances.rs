@@ -1,7 +1,6 @@
 //! Instances: list, add, remove, drain, undrain, eject.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
@@ -12,9 +11,8 @@ use parm_transport::keys::Caller;
 use serde::{Deserialize, Serialize};
 
 use super::refusal::Refusal;
-use crate::console::{Happening, Kind, reason_of};
-use crate::discovery::{self, Member, Source, View, Wish};
-use crate::serve::reading::InstanceReading;
+use crate::console::{Happening, Kind, hundredths, micros, reason_of};
+use crate::discovery::{self, Member, MemberReading, Source, Wish};
 use crate::serve::{Frontend, Pool, Quantiles};
 
 /// An instance in a list.
@@ -85,7 +83,7 @@ pub(super) enum Order {
 
 pub(super) async fn list(State(frontend): State<Frontend>) -> Json<Vec<Entry>> {
     let all = frontend.fleet.readings();
-    Json(all.iter().map(|(member, view, reading)| of(&frontend, member, view, reading.as_ref())).collect())
+    Json(all.iter().map(|own| of(&frontend, own)).collect())
 }
 
 pub(super) async fn show(
@@ -137,13 +135,12 @@ pub(super) async fn order(
 }
 
 fn entry(frontend: &Frontend, member: &Arc<Member>) -> Entry {
-    let view = member.view();
-    let reading = view.instance.as_ref().and_then(|own| frontend.core.driver.instance(own.id));
-    of(frontend, member, &view, reading.as_ref())
+    let read = |id| frontend.core.driver.instance(id);
+    of(frontend, &MemberReading::new(member.clone(), member.view(), read))
 }
 
-fn of(frontend: &Frontend, member: &Member, view: &View, reading: Option<&InstanceReading>) -> Entry {
-    let instance = view.instance.as_deref();
+fn of(frontend: &Frontend, own: &MemberReading) -> Entry {
+    let instance = own.view.instance.as_deref();
     let pools = instance.map(|instance| instance.pools()).unwrap_or_default();
     let driver = &frontend.core.driver;
     let model = |pool: &Arc<Pool>| ServedModel {
@@ -151,32 +148,27 @@ fn of(frontend: &Frontend, member: &Member, view: &View, reading: Option<&Instan
         version: pool.version.clone(),
         in_service: instance.is_some_and(|instance| driver.takes(instance.id, pool.id)),
     };
-    let Place { card, node, zone } = member.place();
+    let Place { card, node, zone } = own.member.place();
     Entry {
-        number: member.number,
-        address: member.name.clone(),
-        source: member.source,
+        number: own.member.number,
+        address: own.member.name.clone(),
+        source: own.member.source,
         card,
         node,
         zone,
-        state: view.state,
-        in_service: reading.is_some_and(|reading| reading.in_service),
-        reason: reason_of(view, reading),
+        state: own.view.state,
+        in_service: own.in_service(),
+        reason: reason_of(own),
         inflight: instance.map_or(0, |instance| instance.inflight()),
         models: pools.iter().map(model).collect(),
         service_time: instance.and_then(|instance| instance.quantiles()).map(ServiceTime::from),
-        slower: reading.and_then(|reading| reading.slower).map(hundredths),
-        problem: view.problem_with(reading),
+        slower: own.reading.and_then(|reading| reading.slower).map(hundredths),
+        problem: own.problem(),
     }
-}
-
-fn hundredths(value: f64) -> f64 {
-    (value * 100.0).round() / 100.0
 }
 
 impl From<Quantiles> for ServiceTime {
     fn from(times: Quantiles) -> Self {
-        let micros = |time: Duration| time.as_micros() as u64;
         Self { p50_us: micros(times.median), p90_us: micros(times.p90), p99_us: micros(times.p99) }
     }
 }

@@ -1,88 +1,79 @@
 //! One frame per second: the difference between two moments and the state at the later one.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::sums::{REJECTIONS, ROLES, Tail, Totals, between};
-use crate::discovery::{Member, MemberState, View};
-use crate::serve::reading::{GroupsReading, InstanceId, InstanceReading, ModelReading, Time};
-use crate::serve::{Frontend, Pool, conditions};
+use crate::discovery::{MemberReading, MemberState};
+use crate::serve::reading::{GroupsReading, ModelReading, Time};
+use crate::serve::{Frontend, Instance, Pool, Quantiles, conditions};
 
 /// A frame. Its fields are documented in `page/CONTRACT.md`.
 #[derive(Serialize)]
 pub(super) struct Frame {
     pub(super) at: u64,
     over_ms: u64,
-    models: Vec<ModelFrame>,
+    models: Vec<Value>,
     /// Left out of kept frames.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) instances: Option<Vec<InstanceRow>>,
+    pub(super) instances: Option<Vec<[Value; COLUMNS.len()]>>,
 }
 
-#[derive(Serialize)]
-struct ModelFrame {
-    m: u32,
-    latency: Vec<Vec<u32>>,
-    alone: Vec<u32>,
-    alone_unknown: u64,
-    rejections: [u64; REJECTIONS.len()],
-    counts: Vec<u64>,
-    work_us: [u64; ROLES.len()],
-    queue: [u32; 6],
-    queue_limit: u32,
-    busy: f64,
-    service_us: Option<[u64; 2]>,
-    late_us: Option<u64>,
-    /// The p99 of the latest latencies, and the time until deadlines.
-    objective_us: Option<[u64; 2]>,
-    budgets: [[f64; 2]; 2],
-    approximate: Option<[u32; 3]>,
-    agreement: Option<f64>,
-    withheld: bool,
-    outage: bool,
-    groups: Option<GroupsReading>,
+/// An instance, from which a row is made.
+pub(super) struct Row<'a> {
+    own: &'a MemberReading,
+    instance: Option<&'a Instance>,
+    times: Option<Quantiles>,
+    /// Jobs, and failures, since the frame before.
+    since: [u64; 2],
+    slots: u16,
 }
 
-/// A row, in the order of [`COLUMNS`].
-type InstanceRow = (
-    u32,
-    u8,
-    u8,
-    u32,
-    u16,
-    u64,
-    u64,
-    Option<u64>,
-    Option<u64>,
-    Option<f64>,
-    Option<u64>,
-    Option<u64>,
-    Option<u64>,
-    Option<u64>,
-    Option<f64>,
-);
+/// A column of an instance's row: its name and its value.
+type Column = (&'static str, fn(&Row<'_>) -> Value);
 
-/// Columns of an instance's row.
-pub(super) const COLUMNS: [&str; 15] = [
-    "number",
-    "state",
-    "reason",
-    "inflight",
-    "slots",
-    "jobs",
-    "failures",
-    "p50_us",
-    "p99_us",
-    "slowness",
-    "oldest_ms",
-    "agreed",
-    "compared",
-    "retry_in_ms",
-    "slower",
+pub(super) const COLUMNS: [Column; 15] = [
+    ("number", |row| row.own.member.number.into()),
+    ("state", |row| (row.own.state() as u8).into()),
+    ("reason", |row| reason_number(row.own).into()),
+    ("inflight", |row| row.instance.map_or(0, |instance| instance.inflight()).into()),
+    ("slots", |row| row.slots.into()),
+    ("jobs", |row| row.since[0].into()),
+    ("failures", |row| row.since[1].into()),
+    ("p50_us", |row| row.times.map(|times| micros(times.median)).into()),
+    ("p99_us", |row| row.times.map(|times| micros(times.p99)).into()),
+    ("slowness", |row| row.slower().into()),
+    ("oldest_ms", |row| row.own.reading.and_then(|reading| reading.oldest).map(millis).into()),
+    ("agreed", |row| row.compared(1).into()),
+    ("compared", |row| row.compared(0).into()),
+    ("retry_in_ms", |row| row.retry_in().map(millis).into()),
+    ("slower", |row| row.slower().into()),
 ];
+
+impl<'a> Row<'a> {
+    fn of(own: &'a MemberReading, before: [u64; 2], slots: u16) -> Self {
+        let instance = own.view.instance.as_deref();
+        let times = instance.and_then(Instance::quantiles);
+        // Counters of an instance that came back restart at zero.
+        let since = [0, 1].map(|at| own.jobs[at].checked_sub(before[at]).unwrap_or(own.jobs[at]));
+        Self { own, instance, times, since, slots }
+    }
+
+    fn slower(&self) -> Option<f64> {
+        self.own.reading.and_then(|reading| reading.slower).map(hundredths)
+    }
+
+    fn compared(&self, at: usize) -> Option<u64> {
+        self.own.reading.and_then(|reading| reading.compared).map(|compared| compared[at].round() as u64)
+    }
+
+    fn retry_in(&self) -> Option<Duration> {
+        self.own.reading.and_then(|reading| reading.trial_in).or_else(|| self.own.member.retry_in())
+    }
+}
 
 /// States of instances, in the order of [`MemberState`].
 pub(super) const STATES: [&str; 5] = ["connecting", "ready", "draining", "ejected", "refused"];
@@ -101,9 +92,10 @@ impl Frame {
             let earlier = before.pools.iter().find(|earlier| earlier.pool.id == own.pool.id);
             model_frame(earlier, own)
         };
-        let row = |own: &OfInstance| {
+        let row = |own: &MemberReading| {
             let earlier = before.instances.iter().find(|earlier| earlier.member.number == own.member.number);
-            row(earlier.map_or([0, 0], |earlier| earlier.jobs), own, slots)
+            let row = Row::of(own, earlier.map_or([0, 0], |earlier| earlier.jobs), slots);
+            COLUMNS.map(|(_, value)| value(&row))
         };
         Self {
             at: now.at_ms,
@@ -114,21 +106,27 @@ impl Frame {
     }
 }
 
-fn model_frame(before: Option<&OfPool>, now: &OfPool) -> ModelFrame {
+fn model_frame(before: Option<&OfPool>, now: &OfPool) -> Value {
     let none = Totals::default();
     let (old, new) = (before.map_or(&none, |before| &before.totals), &now.totals);
     let counted = before.map(|before| before.reading.counters).unwrap_or_default().values();
     let reading = &now.reading;
     let counts = reading.counters.values();
-    ModelFrame {
-        m: now.pool.id.0,
-        latency: old.latency.iter().zip(&new.latency).map(|(old, new)| between(old, new)).collect(),
-        alone: between(&old.alone, &new.alone),
-        alone_unknown: new.alone_unknown - old.alone_unknown,
-        rejections: std::array::from_fn(|at| new.rejections[at] - old.rejections[at]),
-        counts: counts.iter().zip(counted).map(|(new, old)| new.saturating_sub(old)).collect(),
-        work_us: std::array::from_fn(|at| new.work_us[at] - old.work_us[at]),
-        queue: [
+    let latency: Vec<_> = old.latency.iter().zip(&new.latency).map(|(old, new)| between(old, new)).collect();
+    let rejections: [u64; REJECTIONS.len()] =
+        std::array::from_fn(|at| new.rejections[at] - old.rejections[at]);
+    let work_us: [u64; ROLES.len()] = std::array::from_fn(|at| new.work_us[at] - old.work_us[at]);
+    let counts: Vec<u64> = counts.iter().zip(counted).map(|(new, old)| new.saturating_sub(old)).collect();
+    let budgets = [reading.retries, reading.hedges].map(|budget| budget.map(hundredths));
+    json!({
+        "m": now.pool.id.0,
+        "latency": latency,
+        "alone": between(&old.alone, &new.alone),
+        "alone_unknown": new.alone_unknown - old.alone_unknown,
+        "rejections": rejections,
+        "counts": counts,
+        "work_us": work_us,
+        "queue": [
             reading.queued,
             reading.own.counters.unanswered() as u32,
             reading.running,
@@ -136,63 +134,34 @@ fn model_frame(before: Option<&OfPool>, now: &OfPool) -> ModelFrame {
             reading.members,
             reading.slots,
         ],
-        queue_limit: now.queue_limit,
-        busy: reading.busy.into(),
-        service_us: reading.service.map(|times| times.map(micros)),
-        late_us: reading.late_after.map(micros),
-        objective_us: now.tail.map(|tail| [tail.p99, tail.allowed].map(micros)),
-        budgets: [reading.retries, reading.hedges].map(|budget| budget.map(hundredths)),
-        approximate: reading.approximate.filter(|_| now.stands_in),
-        agreement: reading.agreement.filter(|_| now.stands_in).map(|share| rounded(share, 1e4)),
-        withheld: reading.withheld && now.stands_in,
-        outage: reading.in_outage,
-        groups: now.groups.clone(),
-    }
-}
-
-fn row(before: [u64; 2], own: &OfInstance, slots: u16) -> InstanceRow {
-    let instance = own.view.instance.as_deref();
-    let times = instance.and_then(|instance| instance.quantiles());
-    let reading = own.reading.as_ref();
-    let (state, reason) = (own.view.standing(reading) as u8, reason_number(&own.view, reading) as u8);
-    let compared = own.reading.and_then(|reading| reading.compared);
-    // Counters of an instance that came back restart at zero.
-    let since = |at: usize| own.jobs[at].checked_sub(before[at]).unwrap_or(own.jobs[at]);
-    let trial_in = own.reading.and_then(|reading| reading.trial_in);
-    let slower = own.reading.and_then(|reading| reading.slower);
-    (
-        own.member.number,
-        state,
-        reason,
-        instance.map_or(0, |instance| instance.inflight()),
-        slots,
-        since(0),
-        since(1),
-        times.map(|times| micros(times.median)),
-        times.map(|times| micros(times.p99)),
-        slower.map(|slower| rounded(slower, 100.0)),
-        own.reading.and_then(|reading| reading.oldest).map(millis),
-        compared.map(|[_, agreed]| agreed.round() as u64),
-        compared.map(|[compared, _]| compared.round() as u64),
-        trial_in.or_else(|| own.member.retry_in()).map(millis),
-        slower.map(|slower| rounded(slower, 100.0)),
-    )
+        "queue_limit": now.queue_limit,
+        "busy": reading.busy,
+        "service_us": reading.service.map(|times| times.map(micros)),
+        "late_us": reading.late_after.map(micros),
+        "objective_us": now.tail.map(|tail| [tail.p99, tail.allowed].map(micros)),
+        "budgets": budgets,
+        "approximate": reading.approximate.filter(|_| now.stands_in),
+        "agreement": reading.agreement.filter(|_| now.stands_in).map(|share| rounded(share, 1e4)),
+        "withheld": reading.withheld && now.stands_in,
+        "outage": reading.in_outage,
+        "groups": now.groups,
+    })
 }
 
 /// The place of what is wrong with an instance in [`reasons`].
-fn reason_number(view: &View, reading: Option<&InstanceReading>) -> usize {
-    match view.state {
+fn reason_number(own: &MemberReading) -> usize {
+    match own.view.state {
         MemberState::Ejected => ORDER,
-        _ => conditions::number(view.condition(reading)),
+        _ => conditions::number(own.condition()),
     }
 }
 
 /// What is wrong with an instance in a word of [`reasons`].
-pub(crate) fn reason_of(view: &View, reading: Option<&InstanceReading>) -> Option<&'static str> {
-    reasons()[reason_number(view, reading)]
+pub(crate) fn reason_of(own: &MemberReading) -> Option<&'static str> {
+    reasons()[reason_number(own)]
 }
 
-fn hundredths(value: f64) -> f64 {
+pub(crate) fn hundredths(value: f64) -> f64 {
     rounded(value, 100.0)
 }
 
@@ -200,7 +169,7 @@ fn rounded(value: f64, parts: f64) -> f64 {
     (value * parts).round() / parts
 }
 
-fn micros(time: Duration) -> u64 {
+pub(crate) fn micros(time: Duration) -> u64 {
     time.as_micros() as u64
 }
 
@@ -217,7 +186,7 @@ pub(super) struct Moment {
     /// In milliseconds since 1970.
     pub(super) at_ms: u64,
     pub(super) pools: Vec<OfPool>,
-    pub(super) instances: Vec<OfInstance>,
+    pub(super) instances: Vec<MemberReading>,
 }
 
 /// State of a pool.
@@ -233,30 +202,11 @@ pub(super) struct OfPool {
     pub(super) stands_in: bool,
 }
 
-/// State of an instance.
-pub(super) struct OfInstance {
-    pub(super) member: Arc<Member>,
-    pub(super) view: View,
-    pub(super) reading: Option<InstanceReading>,
-    /// Finished jobs, and how many of them failed.
-    pub(super) jobs: [u64; 2],
-}
-
-/// Values read under the dispatcher's lock.
-pub(crate) struct Glance {
-    pub(crate) pools: Vec<Option<(ModelReading, Option<GroupsReading>)>>,
-    pub(crate) instances: HashMap<InstanceId, InstanceReading>,
-}
-
 impl Moment {
     pub(super) fn now(frontend: &Frontend) -> Self {
         let core = &frontend.core;
         let pools = core.catalog.all();
-        let members: Vec<_> = frontend.fleet.members().into_iter().take(INSTANCES).collect();
-        let views: Vec<_> = members.iter().map(|member| member.view()).collect();
-        let known = views.iter().filter_map(|view| Some(view.instance.as_ref()?.id)).collect::<Vec<_>>();
-        let at = core.driver.now();
-        let mut glance = core.driver.glance(&pools, &known);
+        let (at, readings) = (core.driver.now(), core.driver.models(&pools));
         let settings = core.settings();
         let of_pool = |(pool, read): (Arc<Pool>, Option<_>)| {
             let (reading, groups) = read?;
@@ -271,22 +221,11 @@ impl Moment {
                 pool,
             })
         };
-        let of_instance = |(member, view): (Arc<Member>, View)| {
-            let instance = view.instance.as_ref();
-            let id = instance.map(|instance| instance.id);
-            OfInstance {
-                member,
-                reading: id.and_then(|id| glance.instances.get(&id).copied()),
-                jobs: instance.map_or([0, 0], |instance| instance.ended()),
-                view,
-            }
-        };
-        let readings = std::mem::take(&mut glance.pools);
         Self {
             at,
             at_ms: core.driver.wall_ms(at),
             pools: pools.into_iter().zip(readings).filter_map(of_pool).collect(),
-            instances: members.into_iter().zip(views).map(of_instance).collect(),
+            instances: frontend.fleet.readings().into_iter().take(INSTANCES).collect(),
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use parm_protocol::rounded;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -138,7 +139,7 @@ impl Story {
 impl Step {
     fn text(&self) -> String {
         let sure = |confidence: &Option<f32>| {
-            confidence.map(|sure| format!(", {} sure", share(f64::from(sure)))).unwrap_or_default()
+            confidence.map(|sure| format!(", {:.1} % sure", 100.0 * sure)).unwrap_or_default()
         };
         match self {
             Self::Queued { waiting: 0 } => "It had to wait for an instance.".to_owned(),
@@ -198,40 +199,12 @@ fn by(outcome: &str) -> &'static str {
     }
 }
 
-/// A time: `1.2 ms`, `24 ms`, `1.4 s`.
-pub(super) fn time(time: Duration) -> String {
-    let micros = time.as_secs_f64() * 1e6;
-    let (value, unit) = match micros {
-        _ if micros < 995.0 => (micros, "µs"),
-        _ if micros < 999_500.0 => (micros / 1e3, "ms"),
-        _ => (micros / 1e6, "s"),
-    };
-    format!("{} {unit}", figure(value))
+fn time(time: Duration) -> String {
+    format!("{:?}", rounded(time))
 }
 
 fn micros(micros: u64) -> String {
     time(Duration::from_micros(micros))
-}
-
-/// A fraction of 1 as a percentage: `1.1 %`.
-pub(super) fn share(value: f64) -> String {
-    let percent = value * 100.0;
-    match percent {
-        _ if percent == 0.0 => "0 %".to_owned(),
-        _ if percent < 0.01 => "< 0.01 %".to_owned(),
-        _ if percent < 0.995 => format!("{percent:.2} %"),
-        _ if percent < 99.95 => format!("{percent:.1} %"),
-        _ => format!("{percent:.0} %"),
-    }
-}
-
-fn figure(value: f64) -> String {
-    match value {
-        _ if value == 0.0 => "0".to_owned(),
-        _ if value < 0.995 => format!("{value:.2}"),
-        _ if value < 9.95 => format!("{value:.1}"),
-        _ => format!("{value:.0}"),
-    }
 }
 
 #[cfg(test)]
@@ -261,15 +234,15 @@ mod tests {
                 "Instance 3 got it.",
                 "Instance 5 began its stand-in.",
                 "The stand-in's answer was in, 93.0 % sure.",
-                "It was late, after 22 ms.",
+                "It was late, after 22ms.",
                 "It was answered by a stand-in.",
                 "Its own prediction came, from instance 3: the same answer.",
             ]
         );
         assert_eq!((&told[6]["at_us"], &told[6]["agrees"]), (&json!(98_000), &json!(true)));
         let why = story.why("stand-in", Duration::from_millis(25), Some(Duration::from_millis(98)));
-        let expected = "Its prediction from instance 3 was late after 22 ms, so a stand-in answered it after 25 ms, \
-                        73 ms sooner than the prediction, which came after 98 ms.";
+        let expected = "Its prediction from instance 3 was late after 22ms, so a stand-in answered it after 25ms, \
+                        73ms sooner than the prediction, which came after 98ms.";
         assert_eq!(why, expected);
     }
 
@@ -284,7 +257,7 @@ mod tests {
         story.push(at(12), Step::Answered { outcome: "stand-in", error: None });
         assert_eq!(story.told(at(0))[1]["text"], "It had to wait: one was before it.");
         let why = story.why("stand-in", Duration::from_millis(12), None);
-        let expected = "It was still waiting for an instance and was late after 4.0 ms, so a stand-in answered it after 12 ms; \
+        let expected = "It was still waiting for an instance and was late after 4ms, so a stand-in answered it after 12ms; \
                         the prediction has not come yet.";
         assert_eq!(why, expected);
     }
@@ -296,14 +269,5 @@ mod tests {
         let told = story.told(at(0));
         assert_eq!((told.len(), &told[64]["what"]), (65, &json!("more")));
         assert!(story.emptied().told(at(0)).len() == 1);
-    }
-
-    #[test]
-    fn figure_has_about_three_digits() {
-        let micros = [0, 38, 1_234, 24_400, 999_499, 1_400_000, 61_000_000];
-        let told: Vec<_> = micros.iter().map(|us| time(Duration::from_micros(*us))).collect();
-        assert_eq!(told, ["0 µs", "38 µs", "1.2 ms", "24 ms", "999 ms", "1.4 s", "61 s"]);
-        let shares = [0.0, 0.000_01, 0.004_2, 0.93, 1.0].map(share);
-        assert_eq!(shares, ["0 %", "< 0.01 %", "0.42 %", "93.0 %", "100 %"]);
     }
 }

@@ -34,10 +34,10 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::frame::{COLUMNS, Frame, INSTANCES, Moment, STATES, reasons};
 use super::sums::{FIRST_US, PER_OCTAVE, REJECTIONS, ROLES};
 use super::{archive, journal};
-use crate::discovery::{Member, Source, View};
+use crate::discovery::MemberReading;
 use crate::error::Error;
 use crate::metrics::policy_name;
-use crate::serve::reading::{Counters, InstanceReading, Time};
+use crate::serve::reading::{Counters, Time};
 use crate::serve::{Frontend, Outcome, Pool};
 
 /// Interval between frames.
@@ -286,7 +286,7 @@ pub(super) fn hello(frontend: &Frontend, caller: &Caller, faults: &Value) -> Val
         "counts": Counters::NAMES,
         "rejections": REJECTIONS,
         "budgets": ["retry", "hedge"],
-        "columns": COLUMNS,
+        "columns": COLUMNS.map(|(name, _)| name),
         "states": STATES,
         "reasons": reasons(),
         "buckets": { "first_us": FIRST_US, "per_octave": PER_OCTAVE },
@@ -300,38 +300,8 @@ pub(super) fn hello(frontend: &Frontend, caller: &Caller, faults: &Value) -> Val
     })
 }
 
-/// A model, as it is sent.
-#[derive(Serialize)]
-pub(super) struct ModelName {
-    m: u32,
-    name: String,
-    version: String,
-    policy: PolicyKind,
-    in_force: PolicyKind,
-    revision: u64,
-    own: bool,
-    codes: Vec<(usize, usize)>,
-    stand_in: Option<String>,
-    problem: Option<String>,
-    failing: Option<String>,
-    failing_reason: Option<&'static str>,
-}
-
-/// An instance, as it is sent.
-#[derive(Serialize)]
-pub(super) struct InstanceName {
-    number: u32,
-    address: String,
-    source: Source,
-    node: Option<String>,
-    zone: Option<String>,
-    models: Vec<u32>,
-    /// Models that it has and does not serve, with the reasons.
-    absent: Vec<(String, String)>,
-    problem: Option<String>,
-}
-
-pub(super) fn models(frontend: &Frontend) -> Vec<ModelName> {
+/// All models, as they are sent.
+pub(super) fn models(frontend: &Frontend) -> Value {
     let core = &frontend.core;
     let (settings, revision) = (core.settings(), core.revision());
     let model = |pool: &Arc<Pool>| {
@@ -340,45 +310,47 @@ pub(super) fn models(frontend: &Frontend) -> Vec<ModelName> {
         let standing = pool.standing();
         let failing = pool.failing();
         let in_force = standing.as_ref().map(|standing| &standing.in_force);
-        let codes = in_force.map(|own| own.coding.codes.iter().map(|code| (code.k, code.parities)).collect());
-        ModelName {
-            m: pool.id.0,
-            name: name.clone(),
-            version: pool.version.clone(),
-            policy,
-            in_force: in_force.map_or(policy, |own| own.policy),
-            revision,
-            own: settings.models.contains_key(name),
-            codes: codes.unwrap_or_default(),
-            stand_in: pool.codes().stand_in.as_ref().map(|own| own.model.name.clone()),
-            // A stand-in needs none of its own.
-            problem: standing
-                .and_then(|standing| standing.not_coded)
-                .filter(|_| core.serves_others(name).is_none()),
-            failing_reason: failing.as_ref().map(|trouble| trouble.reason),
-            failing: failing.map(|trouble| trouble.error),
-        }
+        let codes = in_force.iter().flat_map(|own| &own.coding.codes);
+        // A stand-in needs none of its own.
+        let problem = standing.as_ref().and_then(|standing| standing.not_coded.as_ref());
+        json!({
+            "m": pool.id.0,
+            "name": name,
+            "version": pool.version,
+            "policy": policy,
+            "in_force": in_force.map_or(policy, |own| own.policy),
+            "revision": revision,
+            "own": settings.models.contains_key(name),
+            "codes": codes.map(|code| (code.k, code.parities)).collect::<Vec<_>>(),
+            "stand_in": pool.codes().stand_in.as_ref().map(|own| &own.model.name),
+            "problem": problem.filter(|_| core.serves_others(name).is_none()),
+            "failing_reason": failing.as_ref().map(|trouble| trouble.reason),
+            "failing": failing.as_ref().map(|trouble| &trouble.error),
+        })
     };
     core.catalog.all().iter().map(model).collect()
 }
 
-pub(super) fn instances(frontend: &Frontend) -> Vec<InstanceName> {
-    let instance = |(member, view, reading): (Arc<Member>, View, Option<InstanceReading>)| {
-        let problem = view.problem_with(reading.as_ref());
+/// All instances, as they are sent.
+pub(super) fn instances(frontend: &Frontend) -> Value {
+    let instance = |own: MemberReading| {
+        let problem = own.problem();
+        let MemberReading { member, view, .. } = own;
         let pools = view.instance.as_ref().map(|instance| instance.pools()).unwrap_or_default();
         let absent = view.instance.map(|instance| instance.absent()).unwrap_or_default();
         let broken = |model: ModelIndex| (!model.reason.is_empty()).then_some((model.name, model.reason));
         let Place { node, zone, .. } = member.place();
-        InstanceName {
-            number: member.number,
-            address: member.name.clone(),
-            source: member.source,
-            node,
-            zone,
-            models: pools.iter().map(|pool| pool.id.0).collect(),
-            absent: absent.into_iter().filter_map(broken).collect(),
-            problem,
-        }
+        json!({
+            "number": member.number,
+            "address": member.name,
+            "source": member.source,
+            "node": node,
+            "zone": zone,
+            "models": pools.iter().map(|pool| pool.id.0).collect::<Vec<_>>(),
+            // Models that it has and does not serve, with the reasons.
+            "absent": absent.into_iter().filter_map(broken).collect::<Vec<_>>(),
+            "problem": problem,
+        })
     };
     frontend.fleet.readings().into_iter().take(INSTANCES).map(instance).collect()
 }

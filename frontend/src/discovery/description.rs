@@ -14,6 +14,9 @@ use tokio::time::timeout;
 use crate::config::Instances;
 use crate::serve::Description;
 
+/// Requests to one server at a time: few enough to leave it time for work, enough for hundreds of models.
+const QUESTIONS: usize = 8;
+
 /// A server's models and place.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Offer {
@@ -62,7 +65,7 @@ pub(super) async fn offer(client: &dyn Client, limits: &Instances) -> Result<Off
         limits.models.iter().map(ModelRef::latest).collect()
     };
     let answers = stream::iter(wanted).map(|model| described(client, limits, model));
-    let answers: Vec<_> = answers.buffered(limits.questions.get().into()).try_collect().await?;
+    let answers: Vec<_> = answers.buffered(QUESTIONS).try_collect().await?;
     Ok(Offer { place, models: answers.into_iter().flatten().collect(), absent, unlisted })
 }
 

@@ -1,56 +1,41 @@
-//! Follows a DNS name with several servers, such as a headless service.
+//! A DNS name with several servers, such as a headless service.
 //!
-//! The name is resolved at a fixed interval, regardless of time to live, because an operator can bound an interval. A
-//! failure or an answer without servers changes nothing: name servers fail too, health checks find dead instances, and
-//! losing all instances to a restart of a name server would be the worst outcome. A server is removed once two answers
-//! in a row lack it, as an answer may be partial or come from a stale name server.
+//! The name is resolved at a fixed interval, regardless of time to live, because an operator can bound an interval.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Weak;
+use std::sync::Arc;
 use std::time::Duration;
 
-use parm_protocol::{Absence, Place};
+use parm_protocol::{Place, StableCode};
 
-use super::fleet::Fleet;
+use super::connect::Connect;
 use super::member::Source;
-use super::membership::{Footing, Found, Membership};
+use super::membership::{Found, Listing, ServerList};
 
-/// Follows a name until the fleet is gone.
-pub(super) async fn watch(fleet: Weak<Fleet>, name: Name, every: Duration) {
-    let (mut members, mut absence) = (Membership::of(Source::Dns), Absence::default());
-    let (mut last, mut footing) = (None, Footing::default());
-    loop {
-        let Some(connect) = fleet.upgrade().map(|fleet| fleet.connect.clone()) else { return };
-        let answer = tokio::time::timeout(every, connect.resolve(&name)).await;
-        let answer = answer.unwrap_or_else(|_| Err(format!("name resolution timed out after {every:?}")));
-        let Some(fleet) = fleet.upgrade() else { return };
-        let found = |server: &String| (name.url(server), Found::at(Place::default()));
-        let wanted = answer.and_then(|servers| match servers.is_empty() {
-            true => Err("it has no servers now".to_owned()),
-            false => Ok(servers.iter().map(found).collect::<BTreeMap<_, _>>()),
-        });
-        match &wanted {
-            Ok(wanted) => {
-                let gone = absence.look(members.urls(), wanted.len(), |url| wanted.contains_key(url));
-                members.remove(&fleet, &gone);
-                // Also without news: another source may have removed a server that both listed.
-                let now = members.follow(&fleet, wanted, |url| absence.is_missed(url));
-                if now != footing
-                    && let Some(reason) = &now.reason
-                {
-                    tracing::warn!(%name, servers = now.left_out, %reason, "skipped servers of a name");
-                }
-                footing = now;
-            }
-            Err(reason) if last.as_ref() != Some(&wanted) => {
-                tracing::warn!(code = %parm_protocol::StableCode::NameUnresolved, %name, %reason, "cannot resolve a worker's name: keeping known workers")
-            }
-            Err(_) => {}
-        }
-        last = Some(wanted);
-        drop(fleet);
-        tokio::time::sleep(every).await;
+/// A name that is resolved again and again.
+pub(super) struct Resolved {
+    pub(super) name: Name,
+    pub(super) connect: Arc<dyn Connect>,
+    /// Timeout of an answer.
+    pub(super) patience: Duration,
+}
+
+impl Listing for Resolved {
+    const SOURCE: Source = Source::Dns;
+    const CODE: StableCode = StableCode::NameUnresolved;
+
+    async fn list(&mut self) -> Result<ServerList, String> {
+        let answer = tokio::time::timeout(self.patience, self.connect.resolve(&self.name)).await;
+        let late = |_| Err(format!("name resolution timed out after {:?}", self.patience));
+        let servers = answer.unwrap_or_else(late).map_err(|reason| format!("cannot resolve it: {reason}"))?;
+        let found = |server: &String| (self.name.url(server), Found::at(Place::default()));
+        Ok(ServerList { servers: servers.iter().map(found).collect(), problem: None })
+    }
+}
+
+impl fmt::Display for Resolved {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name.fmt(to)
     }
 }
 

@@ -1,55 +1,91 @@
-//! Follows a file of servers, one per line.
+//! A file of servers, one per line.
 //!
 //! The file is read whole at an interval, because tools replace such files in ways that file events miss (renames,
 //! mounted config maps). Many tools truncate a file before they write it, so a text counts once two reads in a row
-//! returned it. An empty or unreadable file changes nothing, as with DNS names: an empty list is more likely a mistake
-//! than an order to stop. An invalid line is reported and skipped, and does not affect other lines.
+//! returned it. An invalid line is reported and skipped, and does not affect other lines.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Weak;
+use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, fs};
 
-use parm_protocol::{Place, place};
+use parm_protocol::{Place, StableCode, place};
 use parm_transport::Settling;
+use prometheus::IntGauge;
 
-use super::fleet::Fleet;
+use super::connect::Connect;
 use super::member::Source;
-use super::membership::{Footing, Found, Membership};
+use super::membership::{Found, Listing, ServerList};
+use crate::serve::Timers;
+
+/// Interval between two reads.
+pub(super) const EVERY: Duration = Duration::from_secs(1);
 
 /// Larger files are rejected.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// Follows a file until the fleet is gone.
-pub(super) async fn watch(fleet: Weak<Fleet>, path: PathBuf, every: Duration) {
-    let (mut settling, mut listed) = (Settling::default(), BTreeMap::new());
-    let (mut members, mut footing) = (Membership::of(Source::File), Footing::default());
-    loop {
-        let Some(timers) = fleet.upgrade().map(|fleet| fleet.core.driver.timers) else { return };
-        let file = path.clone();
-        let read = timers.offload(move || read(&file)).await;
-        let read = read.unwrap_or_else(|error| Err(error.to_string()));
-        let Some(fleet) = fleet.upgrade() else { return };
-        // At the start a partial file loses no members; the missing lines come with the next read.
-        if settling.look(read.clone()) {
-            match &read {
-                Ok(text) => listed = wanted(&fleet, &path, text).unwrap_or(listed),
-                Err(reason) => {
-                    tracing::warn!(code = %parm_protocol::StableCode::WorkersFile, file = %path.display(), %reason, "cannot read the workers file: keeping known workers");
-                }
+/// The workers file.
+pub(super) struct WorkersFile {
+    path: PathBuf,
+    connect: Arc<dyn Connect>,
+    timers: Timers,
+    bad_lines: IntGauge,
+    settling: Settling<String>,
+    servers: BTreeMap<String, Found>,
+}
+
+impl WorkersFile {
+    pub(super) fn new(path: PathBuf, connect: Arc<dyn Connect>, timers: Timers, bad_lines: IntGauge) -> Self {
+        let (settling, servers) = (Settling::default(), BTreeMap::new());
+        Self { path, connect, timers, bad_lines, settling, servers }
+    }
+
+    /// Reads the lines of the file.
+    fn take_over(&mut self, text: &str) {
+        self.servers.clear();
+        let mut bad = 0;
+        for (number, line) in text.lines().enumerate() {
+            let Some(read) = Listed::read(line) else { continue };
+            if let Err(reason) = read.and_then(|listed| self.add(listed)) {
+                bad += 1;
+                tracing::warn!(code = %Self::CODE, file = %self, line = number + 1, %reason, "skipped an invalid line of the workers file");
             }
         }
-        // Also without news: another source may have removed a server that both listed.
-        let now = members.follow(&fleet, &listed, |_| false);
-        if now != footing
-            && let Some(reason) = &now.reason
-        {
-            tracing::warn!(code = %parm_protocol::StableCode::WorkersFile, file = %path.display(), lines = now.left_out, %reason, "skipped unusable lines of the workers file");
+        self.bad_lines.set(bad);
+    }
+
+    /// Adds a line's server if its address is valid and no earlier line contradicts it.
+    fn add(&mut self, listed: Listed) -> Result<(), String> {
+        let Listed { url, place } = listed;
+        self.connect.check(&url)?;
+        if self.servers.get(&url).is_some_and(|other| other.place != place) {
+            return Err(format!("conflicting place of '{url}': an earlier line has another: list it once"));
         }
-        footing = now;
-        drop(fleet);
-        tokio::time::sleep(every).await;
+        self.servers.insert(url, Found::at(place));
+        Ok(())
+    }
+}
+
+impl Listing for WorkersFile {
+    const SOURCE: Source = Source::File;
+    const CODE: StableCode = StableCode::WorkersFile;
+
+    async fn list(&mut self) -> Result<ServerList, String> {
+        let file = self.path.clone();
+        let read = self.timers.offload(move || read(&file)).await;
+        let text = read.unwrap_or_else(|error| Err(error.to_string()))?;
+        // At the start a partial file loses no members; the missing lines come with the next read.
+        if self.settling.look(text.clone()) {
+            self.take_over(&text);
+        }
+        Ok(ServerList { servers: self.servers.clone(), problem: None })
+    }
+}
+
+impl fmt::Display for WorkersFile {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.path.display().fmt(to)
     }
 }
 
@@ -64,42 +100,6 @@ fn read(path: &Path) -> Result<String, String> {
         return Err(format!("file is too large: {size} bytes, at most {MAX_BYTES}"));
     }
     fs::read_to_string(path).map_err(|error| error.to_string())
-}
-
-/// The servers of the file, unless it has none.
-fn wanted(fleet: &Fleet, path: &Path, text: &str) -> Option<BTreeMap<String, Found>> {
-    let mut wanted = BTreeMap::new();
-    let mut bad = 0;
-    for (number, line) in text.lines().enumerate() {
-        let Some(read) = Listed::read(line) else { continue };
-        match read.and_then(|listed| take(fleet, &mut wanted, listed)) {
-            Ok(()) => {}
-            Err(reason) => {
-                bad += 1;
-                tracing::warn!(code = %parm_protocol::StableCode::WorkersFile, file = %path.display(), line = number + 1, %reason, "skipped an invalid line of the workers file");
-            }
-        }
-    }
-    fleet.core.metrics.bad_lines.set(bad);
-    if wanted.is_empty() {
-        tracing::warn!(code = %parm_protocol::StableCode::WorkersFile, file = %path.display(), "the workers file lists no servers: keeping known workers");
-    }
-    Some(wanted).filter(|wanted| !wanted.is_empty())
-}
-
-/// Adds a line's server if its address is valid and no earlier line contradicts it.
-fn take(fleet: &Fleet, wanted: &mut BTreeMap<String, Found>, listed: Listed) -> Result<(), String> {
-    let Listed { url, place } = listed;
-    fleet.connect.check(&url)?;
-    match wanted.get(&url) {
-        Some(other) if other.place != place => {
-            Err(format!("conflicting place of '{url}': an earlier line has another: list it once"))
-        }
-        _ => {
-            wanted.insert(url, Found::at(place));
-            Ok(())
-        }
-    }
 }
 
 /// A server with its place.

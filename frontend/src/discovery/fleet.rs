@@ -16,26 +16,26 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::connect::Connect;
-use super::dns::{self, Name};
-use super::file;
-use super::kubernetes::{self, ApiServer, Service};
-use super::member::{Member, MemberState, Source, View, Wish};
-use super::places::Places;
+use super::dns::{Name, Resolved};
+use super::file::{self, WorkersFile};
+use super::kubernetes::{self, ApiServer, Endpoints, Service};
+use super::member::{Member, MemberReading, MemberState, Source, View, Wish};
+use super::membership::follow;
 use super::supervisor::Supervisor;
 use crate::error::Error;
-use crate::metrics::{InstanceCounts, Pace};
-use crate::serve::reading::InstanceReading;
 use crate::serve::{Core, Instance, Pool, Reach};
 use crate::upstreams;
 
 /// Maximum bytes of an address: watchers receive all addresses in one line.
 const LONGEST_URL: usize = 2000;
 
+/// Timeout for a loaded or unloaded model to show in the instances' lists: twice the interval of these.
+const LOAD_WAIT: Duration = Duration::from_secs(10);
+
 /// All members.
 pub struct Fleet {
     pub(super) core: Arc<Core>,
     pub(super) connect: Arc<dyn Connect>,
-    pub(super) places: Arc<Places>,
     runtime: Handle,
     members: Mutex<Members>,
     unreached: Recently,
@@ -59,10 +59,9 @@ enum LoadOrder {
 impl Fleet {
     /// Adds the configured members and follows the configured file.
     pub(crate) fn start(core: Arc<Core>, connect: Arc<dyn Connect>) -> Result<Arc<Self>, Error> {
-        let (runtime, places) = (Handle::current(), Arc::default());
-        let members = Mutex::default();
+        let (runtime, members) = (Handle::current(), Mutex::default());
         let (unreached, joining) = (Recently::default(), Recently::default());
-        let fleet = Arc::new(Self { core, connect, places, runtime, members, unreached, joining });
+        let fleet = Arc::new(Self { core, connect, runtime, members, unreached, joining });
         let config = &fleet.core.config;
         fleet.core.reach.upstreams.fetch_or(!config.upstreams.urls.is_empty(), Ordering::Relaxed);
         fleet.note_kinds(&fleet.members.lock());
@@ -73,8 +72,9 @@ impl Fleet {
             fleet.add_configured(&upstreams::address(url)).map_err(|error| error.with_url(url))?;
         }
         if let Some(path) = &config.workers_file {
-            let watch = file::watch(Arc::downgrade(&fleet), path.clone(), config.instances.file_interval);
-            fleet.spawn("workers file polling", watch);
+            let (timers, bad_lines) = (fleet.core.driver.timers, fleet.core.metrics.bad_lines.clone());
+            let file = WorkersFile::new(path.clone(), fleet.connect.clone(), timers, bad_lines);
+            fleet.spawn("workers file polling", follow(Arc::downgrade(&fleet), file, file::EVERY));
         }
         fleet.spawn("the reminder", remind(Arc::downgrade(&fleet)));
         Ok(fleet)
@@ -95,8 +95,9 @@ impl Fleet {
         let name = name.map_err(bad)?;
         // Check the scheme now rather than with the first answer.
         self.connect.check(&name.url("host:1")).map_err(bad)?;
-        let every = self.core.config.instances.dns_interval;
-        self.spawn("DNS polling", dns::watch(Arc::downgrade(self), name, every));
+        let patience = self.core.config.instances.dns_interval;
+        let resolved = Resolved { name, connect: self.connect.clone(), patience };
+        self.spawn("DNS polling", follow(Arc::downgrade(self), resolved, patience));
         Ok(())
     }
 
@@ -104,18 +105,17 @@ impl Fleet {
     fn follow_service(self: &Arc<Self>, url: &str, service: Result<Service, String>) -> Result<(), Error> {
         let bad = |reason| Error::BadUrl { url: url.to_owned(), reason };
         let service = service.map_err(bad)?;
-        self.connect.check(&service.url("host", 1)).map_err(bad)?;
-        let config = &self.core.config.kubernetes;
-        let api = ApiServer::open(config, &service, self.connect.clone());
-        let api =
-            api.map_err(|trouble| Error::Service { url: url.to_owned(), reason: trouble.to_string() })?;
+        self.connect.check(&service.url("host:1")).map_err(bad)?;
+        let api = ApiServer::open(&self.core.config.kubernetes, &service, self.connect.clone())
+            .map_err(|reason| Error::Service { url: url.to_owned(), reason })?;
         let tls = api.tls();
+        let endpoints = Endpoints::new(api, self.core.metrics.service(&service.to_string()));
         let weak = Arc::downgrade(self);
-        self.spawn("Kubernetes watch", async move {
+        self.spawn("Kubernetes polling", async move {
             let ended = CancellationToken::new();
             let _ends = ended.clone().drop_guard();
             tokio::spawn(tls.follow(ended));
-            kubernetes::follow(weak, api, service).await;
+            follow(weak, endpoints, kubernetes::EVERY).await;
         });
         Ok(())
     }
@@ -217,7 +217,7 @@ impl Fleet {
             members.next += 1;
             let number = members.next;
             let member = Arc::new(Member::new(number, name.to_owned(), (source, place), embedded));
-            member.locate(&self.places, Place::default());
+            member.locate(Place::default());
             members.by_number.insert(number, member.clone());
             self.note_kinds(&members);
             member
@@ -227,7 +227,6 @@ impl Fleet {
             connect: self.connect.clone(),
             wish: member.wish.subscribe(),
             member: member.clone(),
-            places: self.places.clone(),
             fleet: Arc::downgrade(self),
         };
         self.spawn("instance supervisor", supervisor.run());
@@ -267,47 +266,13 @@ impl Fleet {
         models.store(has_other || !self.core.config.workers.is_empty(), Ordering::Relaxed);
     }
 
-    /// All members with their states, and how the dispatcher finds those that are connected.
-    pub(crate) fn readings(&self) -> Vec<(Arc<Member>, View, Option<InstanceReading>)> {
-        let members = self.members();
-        let views: Vec<_> = members.iter().map(|member| member.view()).collect();
-        let known: Vec<_> = views.iter().filter_map(|view| Some(view.instance.as_ref()?.id)).collect();
+    /// All members, and how the dispatcher finds those that are connected.
+    pub(crate) fn readings(&self) -> Vec<MemberReading> {
+        let members: Vec<_> = self.members().into_iter().map(|member| (member.view(), member)).collect();
+        let known: Vec<_> = members.iter().filter_map(|(view, _)| Some(view.instance.as_ref()?.id)).collect();
         let readings = self.core.driver.instances(&known);
-        let read = |(member, view): (Arc<Member>, View)| {
-            let reading = view.instance.as_ref().and_then(|own| readings.get(&own.id).copied());
-            (member, view, reading)
-        };
-        members.into_iter().zip(views).map(read).collect()
-    }
-
-    /// Number of members by state.
-    pub(crate) fn counts(&self) -> InstanceCounts {
-        use MemberState::{Connecting, Draining, Ejected, Ready, Refused};
-        let standing =
-            |(_, view, reading): (_, View, Option<InstanceReading>)| view.standing(reading.as_ref());
-        let all: Vec<MemberState> = self.readings().into_iter().map(standing).collect();
-        let count = |state| all.iter().filter(|own| **own == state).count() as i64;
-        let connecting = count(Connecting) + count(Refused);
-        [
-            ("connecting", connecting),
-            ("ready", count(Ready)),
-            ("ejected", count(Ejected)),
-            ("draining", count(Draining)),
-        ]
-    }
-
-    /// Relative speed and condition of members.
-    pub(crate) fn paces(&self) -> Vec<Pace> {
-        let pace = |(member, view, reading): (Arc<Member>, View, Option<InstanceReading>)| Pace {
-            instance: member.name.clone(),
-            node: member.place().node.unwrap_or_default(),
-            slowness: view
-                .instance
-                .as_ref()
-                .map(|_| reading.and_then(|reading| reading.slower).unwrap_or(1.0)),
-            condition: view.condition(reading.as_ref()),
-        };
-        self.readings().into_iter().map(pace).collect()
+        let read = |id| readings.get(&id).copied();
+        members.into_iter().map(|(view, member)| MemberReading::new(member, view, read)).collect()
     }
 
     /// Loads a model at every instance; returns once it is served.
@@ -321,10 +286,7 @@ impl Fleet {
             return Ok(());
         }
         let reason = loaded.iter().find_map(|member| member.view().problem);
-        let reason = reason.unwrap_or_else(|| {
-            let waited = self.core.config.instances.load_wait;
-            format!("no instance served it within {waited:?}")
-        });
+        let reason = reason.unwrap_or_else(|| format!("no instance served it within {LOAD_WAIT:?}"));
         let message = format!("model '{name}' was loaded but is not usable: {reason}");
         Err(WireError::Unavailable { message })
     }
@@ -354,7 +316,6 @@ impl Fleet {
     /// Sends the order to all instances and waits, up to a limit, until their models are described anew. Returns the
     /// instances that executed it.
     async fn order(&self, order: LoadOrder, name: &str) -> Result<Vec<Arc<Member>>, WireError> {
-        let patience = self.core.config.instances.load_wait;
         let mut asked = JoinSet::new();
         for member in self.members() {
             let Some(instance) = member.view().instance else { continue };
@@ -369,7 +330,7 @@ impl Fleet {
                         instance.disowns(&name);
                     }
                     // On a timeout the regular check describes it later.
-                    let _ = timeout(patience, member.look_again()).await;
+                    let _ = timeout(LOAD_WAIT, member.look_again()).await;
                 } else {
                     member.refresh.notify_one();
                 }

@@ -1,5 +1,6 @@
 //! Member of the fleet: an address or a thread, its requested state and its actual state.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,8 +13,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::connect;
-use super::places::{Location, Places};
-use crate::serve::reading::{Condition, InstanceReading};
+use crate::serve::reading::{Condition, InstanceId, InstanceReading};
 use crate::serve::{Instance, conditions};
 
 /// Source that listed a member.
@@ -83,7 +83,8 @@ pub(crate) struct Member {
     pub(crate) source: Source,
     /// Place that its source states.
     told: Mutex<Place>,
-    location: Mutex<Location>,
+    /// Its place, as far as it is known.
+    place: Mutex<Place>,
     /// Client of an embedded member.
     pub(crate) embedded: Option<Arc<dyn Client>>,
     pub(super) wish: watch::Sender<Wish>,
@@ -107,29 +108,55 @@ pub(crate) struct View {
     pub(crate) problem: Option<String>,
 }
 
-impl View {
+/// A member, and how the dispatcher finds it, at some moment.
+pub(crate) struct MemberReading {
+    pub(crate) member: Arc<Member>,
+    pub(crate) view: View,
+    /// The dispatcher knows only members that are connected.
+    pub(crate) reading: Option<InstanceReading>,
+    /// Finished jobs, and how many of them failed.
+    pub(crate) jobs: [u64; 2],
+}
+
+impl MemberReading {
+    pub(crate) fn new(
+        member: Arc<Member>,
+        view: View,
+        read: impl FnOnce(InstanceId) -> Option<InstanceReading>,
+    ) -> Self {
+        let instance = view.instance.as_ref();
+        let reading = instance.and_then(|instance| read(instance.id));
+        let jobs = instance.map_or([0, 0], |instance| instance.ended());
+        Self { member, view, reading, jobs }
+    }
+
     /// Its state, in which one that the dispatcher has ejected is ejected too.
-    pub(crate) fn standing(&self, reading: Option<&InstanceReading>) -> MemberState {
-        match self.state {
-            MemberState::Ready if !reading.is_some_and(|reading| reading.in_service) => MemberState::Ejected,
+    pub(crate) fn state(&self) -> MemberState {
+        match self.view.state {
+            MemberState::Ready if !self.in_service() => MemberState::Ejected,
             state => state,
         }
     }
 
-    /// What is wrong with it. The dispatcher knows only members that are connected.
-    pub(crate) fn condition(&self, reading: Option<&InstanceReading>) -> Condition {
-        match self.state {
+    /// Whether it receives work.
+    pub(crate) fn in_service(&self) -> bool {
+        self.reading.is_some_and(|reading| reading.in_service)
+    }
+
+    /// What is wrong with it.
+    pub(crate) fn condition(&self) -> Condition {
+        match self.view.state {
             MemberState::Connecting => Condition::Unreachable,
-            MemberState::Ready => reading.map_or(Condition::Well, |reading| reading.condition),
+            MemberState::Ready => self.reading.map_or(Condition::Well, |reading| reading.condition),
             _ => Condition::Well,
         }
     }
 
     /// What is wrong with it in words: why it is not usable, or the last error while its jobs fail.
-    pub(crate) fn problem_with(&self, reading: Option<&InstanceReading>) -> Option<String> {
-        let fails = reading.is_some_and(|reading| conditions::fails(reading.condition));
-        let last = || self.instance.as_ref().filter(|_| fails)?.last_failure();
-        self.problem.clone().or_else(last)
+    pub(crate) fn problem(&self) -> Option<String> {
+        let fails = self.reading.is_some_and(|reading| conditions::fails(reading.condition));
+        let last = || self.view.instance.as_ref().filter(|_| fails)?.last_failure();
+        self.view.problem.clone().or_else(last)
     }
 }
 
@@ -145,7 +172,7 @@ impl Member {
             name,
             source,
             told: Mutex::new(place),
-            location: Mutex::default(),
+            place: Mutex::default(),
             embedded,
             wish: watch::channel(Wish::Serve).0,
             refresh: Notify::new(),
@@ -167,7 +194,7 @@ impl Member {
 
     /// Its place, if known.
     pub(crate) fn place(&self) -> Place {
-        self.location.lock().place()
+        self.place.lock().clone()
     }
 
     /// Requests another state. A removal is final: no list has the member after it, so it could not be repeated.
@@ -188,13 +215,12 @@ impl Member {
 
     /// Determines its site: the source's statement precedes the server's own. Without either, the host in its address
     /// is its node.
-    pub(super) fn locate(&self, places: &Places, announced: Place) -> Site {
+    pub(super) fn locate(&self, announced: Place) -> Site {
         let told = self.told.lock().clone();
         let host = connect::node(&self.name).map(str::to_owned);
-        let location = places.find(told.or(announced).or(Place { node: host, ..Place::default() }));
-        let location = location.within(self.embedded.is_some());
-        let site = location.site();
-        *self.location.lock() = location;
+        let place = told.or(announced).or(Place { node: host, ..Place::default() });
+        let site = site(&place, self.embedded.is_some());
+        *self.place.lock() = place;
         site
     }
 
@@ -273,9 +299,37 @@ impl Member {
     }
 }
 
+/// This process, the only one with several instances.
+const OWN: u32 = 0;
+
+/// The dispatcher's numbers of a place, within this process or outside. A name is numbered by its hash: with a chance of one in
+/// four thousand million two names have one number, and then their servers only count as closer to each other than they are.
+fn site(place: &Place, is_own: bool) -> Site {
+    let number = |name: &Option<String>| {
+        let mut hasher = DefaultHasher::new();
+        name.as_ref()?.hash(&mut hasher);
+        Some(hasher.finish() as u32)
+    };
+    Site {
+        process: is_own.then_some(OWN),
+        card: number(&place.card),
+        node: number(&place.node),
+        zone: number(&place.zone),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn members_on_one_node_share_its_number() {
+        let node = |name: &str| Place { node: Some(name.to_owned()), ..Place::default() };
+        assert_eq!(site(&node("a"), false), site(&node("a"), false));
+        assert_ne!(site(&node("a"), false), site(&node("b"), false));
+        assert_eq!(site(&Place::default(), false), Site::default());
+        assert!(site(&Place::default(), true).process.is_some(), "this process is a failure domain");
+    }
 
     #[test]
     fn order_does_not_undo_a_removal() {

@@ -1,13 +1,41 @@
-//! Members that one source lists: a DNS name, a file or a Service of Kubernetes.
+//! Members that a source lists: a DNS name, a file or a Service of Kubernetes.
+//!
+//! A source is listed at an interval. A failure or an empty list changes nothing: name servers and API servers fail too, lists
+//! are mistyped, health checks find dead members, and losing all members to a mistake would be the worst outcome. A member
+//! is removed once two lists in a row lack it, as a list may be partial or stale.
+//!
+//! A source may say that a server terminates. It then receives no more work and finishes its jobs, because termination cannot
+//! be undone. If all servers terminate, those that still serve stay in use, as in kube-proxy.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::fmt::Display;
+use std::future::Future;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use parm_protocol::Place;
+use parm_protocol::{Absence, Place, StableCode};
 
 use super::fleet::Fleet;
 use super::member::Source;
 use crate::error::Error;
+
+/// A source of servers. Its text names it in the log.
+pub(super) trait Listing: Display + Send {
+    const SOURCE: Source;
+    /// The stable code of its problems.
+    const CODE: StableCode;
+
+    /// All servers that it has now, or why they are unknown.
+    fn list(&mut self) -> impl Future<Output = Result<ServerList, String>> + Send;
+}
+
+/// A list of servers.
+#[derive(Debug, Default)]
+pub(super) struct ServerList {
+    pub(super) servers: BTreeMap<String, Found>,
+    /// Why some servers are unusable.
+    pub(super) problem: Option<String>,
+}
 
 /// A server that a source lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,11 +53,34 @@ impl Found {
     }
 }
 
+/// Follows a source until the fleet is gone.
+pub(super) async fn follow<L: Listing>(fleet: Weak<Fleet>, mut source: L, every: Duration) {
+    let (mut members, mut told) = (Membership::of(L::SOURCE), None);
+    while fleet.strong_count() > 0 {
+        let listed = source.list().await;
+        let Some(fleet) = fleet.upgrade() else { return };
+        let problem = match listed {
+            Ok(listed) => members.become_those(&fleet, listed),
+            Err(reason) => Some(reason),
+        };
+        if problem != told
+            && let Some(problem) = &problem
+        {
+            tracing::warn!(code = %L::CODE, %source, %problem, "cannot list all workers of a source: keeping known workers");
+        }
+        told = problem;
+        drop(fleet);
+        tokio::time::sleep(every).await;
+    }
+}
+
 /// The members of a source, by address.
 #[derive(Debug)]
-pub(super) struct Membership {
+struct Membership {
     source: Source,
     ours: BTreeMap<String, Own>,
+    /// Members that the last list missed.
+    absence: Absence<String>,
 }
 
 /// Last known state of a member.
@@ -40,75 +91,35 @@ struct Own {
     terminating: bool,
 }
 
-/// Result of an update.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Footing {
-    /// Members that stay although the source lists none.
-    pub(super) kept: usize,
-    /// Servers that could not be added, and the reason for the first.
-    pub(super) left_out: usize,
-    pub(super) reason: Option<String>,
-    /// Servers that another source listed first.
-    pub(super) of_others: usize,
-}
-
-impl Footing {
-    /// Whether a server could be added later without a change of the source: another one may drop it, or the fleet may have room.
-    pub(super) fn is_open(&self) -> bool {
-        self.of_others + self.left_out > 0
-    }
-}
-
 impl Membership {
-    pub(super) fn of(source: Source) -> Self {
-        Self { source, ours: BTreeMap::new() }
+    fn of(source: Source) -> Self {
+        Self { source, ours: BTreeMap::new(), absence: Absence::default() }
     }
 
-    /// Addresses of the members.
-    pub(super) fn urls(&self) -> impl Iterator<Item = &String> {
-        self.ours.keys()
-    }
-
-    /// Removes members that lists no longer have.
-    pub(super) fn remove(&mut self, fleet: &Fleet, gone: &BTreeSet<String>) {
-        for own in gone.iter().filter_map(|url| self.ours.remove(url)) {
-            // It may have been removed meanwhile.
-            let _ = fleet.remove(own.number);
-        }
-    }
-
-    /// Updates the members. A terminating or missing server drains and is removed. A source without servers
-    /// changes nothing, except for members seen to terminate: lists are mistyped, and health checks find dead
-    /// members. Members that only the last list missed stay until the next list. New pods that do not serve yet replace
-    /// none.
-    pub(super) fn follow(
-        &mut self,
-        fleet: &Arc<Fleet>,
-        found: &BTreeMap<String, Found>,
-        is_missed: impl Fn(&String) -> bool,
-    ) -> Footing {
+    /// Updates the members to a list; returns what is wrong with it. New servers that do not serve yet replace no member.
+    fn become_those(&mut self, fleet: &Arc<Fleet>, listed: ServerList) -> Option<String> {
+        let ServerList { servers, problem } = listed;
+        let missed: BTreeSet<String> =
+            self.absence.look(self.ours.keys(), servers.len(), |url| servers.contains_key(url));
         let is_connected =
             |own: &Own| fleet.member(own.number).is_ok_and(|member| member.view().instance.is_some());
         let serves = |url: &String, one: &Found| one.serving || self.ours.get(url).is_some_and(is_connected);
-        let stays = found.iter().any(|(url, one)| !one.terminating && serves(url, one));
-        // If none but terminating endpoints serve, those stay in use, as in kube-proxy.
+        let stays = servers.iter().any(|(url, one)| !one.terminating && serves(url, one));
         let wanted = |one: &Found| !one.terminating || (!stays && one.serving);
-        let mut footing = Footing::default();
         let mut gone = Vec::new();
         self.ours.retain(|url, own| {
-            let one = found.get(url);
-            if one.is_none() && is_missed(url) && !own.terminating {
-                return true;
-            }
-            own.terminating = one.map_or(own.terminating, |one| one.terminating);
-            let goes = !one.is_some_and(wanted) && (stays || own.terminating);
-            if goes {
-                gone.push(own.number);
-            }
-            footing.kept += usize::from(!goes && one.is_none());
-            !goes
+            let is_kept = match servers.get(url) {
+                Some(one) => {
+                    own.terminating = one.terminating;
+                    wanted(one)
+                }
+                None => !own.terminating && !missed.contains(url),
+            };
+            gone.extend((!is_kept).then_some(own.number));
+            is_kept
         });
-        for (url, one) in found.iter().filter(|(_, one)| wanted(one)) {
+        let mut refused = Vec::new();
+        for (url, one) in servers.iter().filter(|(_, one)| wanted(one)) {
             match self.ours.get_mut(url) {
                 Some(own) => own.is_now(fleet, one),
                 None => match fleet.add(url, self.source, one.place.clone()) {
@@ -116,11 +127,9 @@ impl Membership {
                         let (number, serving, terminating) = (member.number, one.serving, one.terminating);
                         self.ours.insert(url.clone(), Own { number, serving, terminating });
                     }
-                    Err(Error::DuplicateInstance { .. }) => footing.of_others += 1,
-                    Err(error) => {
-                        footing.left_out += 1;
-                        footing.reason.get_or_insert_with(|| error.to_string());
-                    }
+                    // Another source listed it first.
+                    Err(Error::DuplicateInstance { .. }) => {}
+                    Err(error) => refused.push(error),
                 },
             }
         }
@@ -129,7 +138,13 @@ impl Membership {
             // It may have been removed meanwhile.
             let _ = fleet.remove(number);
         }
-        footing
+        match refused.first() {
+            Some(first) => {
+                Some(format!("{} servers are left out, the first because of: {first}", refused.len()))
+            }
+            None if servers.is_empty() => problem.or_else(|| Some("it has no servers now".to_owned())),
+            None => problem,
+        }
     }
 }
 

@@ -12,7 +12,6 @@ mod fleet;
 pub mod kubernetes;
 mod member;
 mod membership;
-mod places;
 mod resolver;
 mod supervisor;
 
@@ -20,4 +19,4 @@ pub use connect::{Connect, Wire};
 pub use dns::{Name, Records};
 pub use file::Listed;
 pub use fleet::Fleet;
-pub(crate) use member::{Member, MemberState, Source, View, Wish};
+pub(crate) use member::{Member, MemberReading, MemberState, Source, Wish};

@@ -24,7 +24,6 @@ use super::connect::Connect;
 use super::description::{self, MissingModels, Offer};
 use super::fleet::Fleet;
 use super::member::{Member, MemberState, Wish};
-use super::places::Places;
 use crate::console::{Happening, Kind};
 use crate::error::Error;
 use crate::serve::{Core, Departure, Instance};
@@ -44,7 +43,6 @@ pub(super) struct Supervisor {
     pub(super) core: Arc<Core>,
     pub(super) connect: Arc<dyn Connect>,
     pub(super) member: Arc<Member>,
-    pub(super) places: Arc<Places>,
     pub(super) wish: watch::Receiver<Wish>,
     pub(super) fleet: Weak<Fleet>,
 }
@@ -174,7 +172,7 @@ impl Supervisor {
     /// Joins an instance with its present models, unless it should not serve.
     fn joined(&self, ward: &mut Ward) {
         ward.instance.set_absent(ward.offer.absent.clone());
-        ward.site = self.member.locate(&self.places, ward.offer.place.clone());
+        ward.site = self.member.locate(ward.offer.place.clone());
         let wished = *self.wish.borrow() == Wish::Serve;
         let draining = !wished || !ward.ready;
         let refused = self.core.join(&ward.instance, ward.site, ward.offer.models.clone(), draining);
@@ -319,10 +317,7 @@ impl Supervisor {
             offer
         });
         match offer {
-            Ok(offer)
-                if offer != ward.offer
-                    || self.member.locate(&self.places, offer.place.clone()) != ward.site =>
-            {
+            Ok(offer) if offer != ward.offer || self.member.locate(offer.place.clone()) != ward.site => {
                 ward.offer = offer;
                 self.joined(ward);
             }

@@ -10,8 +10,8 @@ use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeV
 
 use super::series::Series;
 use super::{latency_buckets, register};
+use crate::discovery::{MemberReading, MemberState};
 use crate::serve::conditions;
-use crate::serve::reading::Condition;
 
 const INSTANCE: &[&str] = &["instance"];
 
@@ -31,20 +31,6 @@ pub(crate) struct InstanceMetrics {
     pub(crate) inflight: Series<IntGaugeVec>,
     pub(crate) service_time: Series<HistogramVec>,
     pub(crate) failures: Series<IntCounterVec>,
-}
-
-/// Number of instances by state.
-pub(crate) type InstanceCounts = [(&'static str, i64); 4];
-
-/// Relative speed and condition of an instance.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Pace {
-    pub(crate) instance: String,
-    /// Empty if unknown.
-    pub(crate) node: String,
-    /// Time of a run there relative to the median instance, as placement knows it; `None` if it is not connected.
-    pub(crate) slowness: Option<f64>,
-    pub(crate) condition: Condition,
 }
 
 impl InstanceFamilies {
@@ -100,61 +86,66 @@ impl InstanceFamilies {
     }
 
     /// Replaces the values of all instances; those that are gone disappear.
-    pub(crate) fn refresh(&self, counts: InstanceCounts, paces: &[Pace]) {
-        for (state, count) in counts {
+    pub(crate) fn refresh(&self, all: &[MemberReading]) {
+        use MemberState::{Connecting, Draining, Ejected, Ready, Refused};
+        let count = |state| all.iter().filter(|own| own.state() == state).count() as i64;
+        for (state, count) in [
+            ("connecting", count(Connecting) + count(Refused)),
+            ("ready", count(Ready)),
+            ("ejected", count(Ejected)),
+            ("draining", count(Draining)),
+        ] {
             self.states.with_label_values(&[state]).set(count);
         }
         [&self.slow, &self.conditions, &self.nodes].into_iter().for_each(GaugeVec::reset);
-        for pace in paces {
-            if let Some(condition) = conditions::NAMES[conditions::number(pace.condition)] {
-                self.conditions.with_label_values(&[&*pace.instance, condition]).set(1.0);
+        let mut paces = Vec::new();
+        for own in all {
+            let name = own.member.name.as_str();
+            if let Some(condition) = conditions::NAMES[conditions::number(own.condition())] {
+                self.conditions.with_label_values(&[name, condition]).set(1.0);
             }
-            if let Some(slowness) = pace.slowness {
-                self.slow.with_label_values(&[&pace.instance, &pace.node]).set(slowness);
+            if own.view.instance.is_some() {
+                let node = own.member.place().node.unwrap_or_default();
+                let slowness = own.reading.and_then(|reading| reading.slower).unwrap_or(1.0);
+                self.slow.with_label_values(&[name, &node]).set(slowness);
+                paces.push((node, slowness));
             }
         }
-        for (node, times) in nodes(paces) {
+        for (node, times) in nodes(&paces) {
             self.nodes.with_label_values(&[node]).set(times);
         }
     }
 }
 
-/// Slowness of each node relative to all others, if there are others.
-fn nodes(paces: &[Pace]) -> BTreeMap<&str, f64> {
-    let names = paces.iter().map(|pace| pace.node.as_str()).filter(|node| !node.is_empty());
-    let times = |node: &str| {
-        let (own, others): (Vec<_>, Vec<_>) = paces.iter().partition(|pace| pace.node == node);
+/// Slowness of each node relative to all others, if there are others, from the nodes of instances and their slowness.
+fn nodes(paces: &[(String, f64)]) -> BTreeMap<&str, f64> {
+    let names = paces.iter().map(|(node, _)| node.as_str()).filter(|node| !node.is_empty());
+    let times = |name: &str| {
+        let (own, others): (Vec<_>, Vec<_>) = paces.iter().partition(|(node, _)| node == name);
         Some(median(own)? / median(others).filter(|others| *others > 0.0)?)
     };
     names.filter_map(|node| Some((node, times(node)?))).collect()
 }
 
-fn median(paces: Vec<&Pace>) -> Option<f64> {
-    let mut times: Vec<f64> = paces.iter().filter_map(|pace| pace.slowness).collect();
+fn median(paces: Vec<&(String, f64)>) -> Option<f64> {
+    let mut times: Vec<f64> = paces.into_iter().map(|(_, slowness)| *slowness).collect();
     times.sort_unstable_by(f64::total_cmp);
     times.get(times.len().checked_sub(1)? / 2).copied()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::Arc;
 
-    fn pace(instance: &str, node: &str, slowness: f64) -> Pace {
-        let condition = if slowness < 2.0 { Condition::Well } else { Condition::Slow(slowness as f32) };
-        Pace { instance: instance.into(), node: node.into(), slowness: Some(slowness), condition }
-    }
+    use parm_protocol::Place;
+
+    use super::*;
+    use crate::discovery::{Member, Source};
 
     #[test]
     fn node_is_slow_only_if_most_of_its_instances_are() {
-        let all = [
-            pace("a", "n1", 3.0),
-            pace("b", "n1", 3.2),
-            pace("c", "n2", 1.0),
-            pace("d", "n2", 1.0),
-            pace("e", "n3", 9.0),
-            pace("f", "n3", 1.0),
-            pace("g", "", 1.0),
-        ];
+        let all = [("n1", 3.0), ("n1", 3.2), ("n2", 1.0), ("n2", 1.0), ("n3", 9.0), ("n3", 1.0), ("", 1.0)];
+        let all = all.map(|(node, slowness)| (node.to_owned(), slowness));
         let nodes = nodes(&all);
         assert_eq!(nodes.keys().copied().collect::<Vec<_>>(), ["n1", "n2", "n3"]);
         assert_eq!((nodes["n1"], nodes["n3"]), (3.0, 1.0));
@@ -166,12 +157,14 @@ mod tests {
         let registry = Registry::new();
         let families = InstanceFamilies::new(&registry);
         let series = || registry.gather().iter().map(|family| family.get_metric().len()).sum::<usize>();
-        let counts = ["connecting", "ready", "ejected", "draining"].map(|state| (state, 0));
-        let refresh = |paces: &[Pace]| families.refresh(counts, paces);
-        refresh(&[pace("a", "n1", 3.0), pace("b", "n2", 1.0)]);
+        let connecting = ["a", "b"].map(|name| {
+            let member = Arc::new(Member::new(1, name.to_owned(), (Source::Static, Place::default()), None));
+            MemberReading::new(member.clone(), member.view(), |_| None)
+        });
         let states = 4;
-        assert_eq!(series() - states, 5, "of each a slowness and a node, and the condition of the slow one");
-        refresh(&[pace("b", "n2", 1.0)]);
-        assert_eq!(series() - states, 1, "a slowness");
+        for shown in [2, 1] {
+            families.refresh(&connecting[..shown]);
+            assert_eq!(series() - states, shown, "of each that it is unreachable");
+        }
     }
 }

@@ -262,19 +262,45 @@ fn cost(reading: &ModelReading, rows: usize) -> f64 {
     reading.stand_in_cost.map_or(f64::NAN, |cost| cost[rows])
 }
 
+/// What requests and batches add up.
+#[derive(Clone, Copy)]
+pub(crate) enum Sum {
+    /// Requests answered with a prediction.
+    Success,
+    /// Rows answered.
+    Inferences,
+    /// Batches executed.
+    Executions,
+    RequestTime,
+    QueueTime,
+    ComputeTime,
+}
+
+/// In the order of [`Sum`].
+const SUMS: [(&str, &str); 6] = [
+    ("nv_inference_request_success", "Requests answered with a prediction"),
+    ("nv_inference_count", "Rows answered"),
+    ("nv_inference_exec_count", "Batches answered by instances"),
+    ("nv_inference_request_duration_us", "Total time of answered requests"),
+    ("nv_inference_queue_duration_us", "Total time from arrival to the start at an instance"),
+    ("nv_inference_compute_infer_duration_us", "Total time at instances"),
+];
+
+/// What codes do.
+#[derive(Clone, Copy)]
+pub(crate) enum CodeMetric {
+    EncodeTime,
+    DecodeTime,
+    Confidence,
+}
+
 /// Metrics of all models.
 pub(crate) struct ModelFamilies {
-    success: IntCounterVec,
+    sums: [IntCounterVec; SUMS.len()],
     failure: IntCounterVec,
-    inferences: IntCounterVec,
-    executions: IntCounterVec,
-    request_time: IntCounterVec,
-    queue_time: IntCounterVec,
-    compute_time: IntCounterVec,
     duration: HistogramVec,
-    encode_time: HistogramVec,
-    decode_time: HistogramVec,
-    confidence: HistogramVec,
+    /// In the order of [`CodeMetric`].
+    coded: [HistogramVec; 3],
     objective_used: GaugeVec,
     /// In the order of [`READ`].
     read: Vec<Family>,
@@ -288,18 +314,9 @@ enum Family {
 /// Handles of one model.
 pub(crate) struct PoolMetrics {
     labels: [String; 2],
-    success: Series<IntCounterVec>,
-    /// Rows answered.
-    pub(crate) inferences: Series<IntCounterVec>,
-    /// Batches executed.
-    pub(crate) executions: Series<IntCounterVec>,
-    request_time: Series<IntCounterVec>,
-    pub(crate) queue_time: Series<IntCounterVec>,
-    pub(crate) compute_time: Series<IntCounterVec>,
+    sums: [Series<IntCounterVec>; SUMS.len()],
     durations: RwLock<Durations>,
-    pub(crate) encode_time: Series<HistogramVec>,
-    pub(crate) decode_time: Series<HistogramVec>,
-    pub(crate) confidence: Series<HistogramVec>,
+    coded: [Series<HistogramVec>; 3],
     objective_used: Series<GaugeVec>,
     live: Mutex<Option<Live>>,
 }
@@ -342,39 +359,28 @@ impl ModelFamilies {
         let micros =
             exponential_buckets(0.5e-6, 2.0, 19).expect("start, factor and count are above their minima");
         Self {
-            success: counter("nv_inference_request_success", "Requests answered with a prediction", MODEL),
+            sums: SUMS.map(|(name, help)| counter(name, help, MODEL)),
             failure: counter(
                 "nv_inference_request_failure",
                 "Requests rejected or failed, by reason",
                 &["model", "version", "reason"],
             ),
-            inferences: counter("nv_inference_count", "Rows answered", MODEL),
-            executions: counter("nv_inference_exec_count", "Batches answered by instances", MODEL),
-            request_time: counter(
-                "nv_inference_request_duration_us",
-                "Total time of answered requests",
-                MODEL,
-            ),
-            queue_time: counter(
-                "nv_inference_queue_duration_us",
-                "Total time from arrival to the start at an instance",
-                MODEL,
-            ),
-            compute_time: counter("nv_inference_compute_infer_duration_us", "Total time at instances", MODEL),
             duration: histogram(
                 "parm_request_duration_seconds",
                 "Time from a request's arrival to its answer, by outcome and policy",
                 &["model", "version", "outcome", "policy"],
                 latency_buckets(),
             ),
-            encode_time: histogram("parm_encode_seconds", "Time to encode a group", MODEL, micros.clone()),
-            decode_time: histogram("parm_decode_seconds", "Time to decode a prediction", MODEL, micros),
-            confidence: histogram(
-                "parm_reconstruction_confidence",
-                "Confidence of reconstructions, if the bundle defines it",
-                MODEL,
-                linear_buckets(0.1, 0.1, 9).expect("width and count are above zero"),
-            ),
+            coded: [
+                histogram("parm_encode_seconds", "Time to encode a group", MODEL, micros.clone()),
+                histogram("parm_decode_seconds", "Time to decode a prediction", MODEL, micros),
+                histogram(
+                    "parm_reconstruction_confidence",
+                    "Confidence of reconstructions, if the bundle defines it",
+                    MODEL,
+                    linear_buckets(0.1, 0.1, 9).expect("width and count are above zero"),
+                ),
+            ],
             objective_used: register(registry, GaugeVec::new(objective_used, MODEL)),
             read: READ.iter().map(read).collect(),
         }
@@ -385,16 +391,9 @@ impl ModelFamilies {
         let copied = vec![0.0; READ.iter().map(|read| read.series.len()).sum()];
         PoolMetrics {
             labels: labels.map(str::to_owned),
-            success: Series::new(&self.success, &labels),
-            inferences: Series::new(&self.inferences, &labels),
-            executions: Series::new(&self.executions, &labels),
-            request_time: Series::new(&self.request_time, &labels),
-            queue_time: Series::new(&self.queue_time, &labels),
-            compute_time: Series::new(&self.compute_time, &labels),
+            sums: self.sums.each_ref().map(|family| Series::new(family, &labels)),
             durations: RwLock::new(self.durations(labels, policy)),
-            encode_time: Series::new(&self.encode_time, &labels),
-            decode_time: Series::new(&self.decode_time, &labels),
-            confidence: Series::new(&self.confidence, &labels),
+            coded: self.coded.each_ref().map(|family| Series::new(family, &labels)),
             objective_used: Series::new(&self.objective_used, &labels),
             live: Mutex::new(Some(Live { copied, ..Live::default() })),
         }
@@ -478,10 +477,8 @@ impl ModelFamilies {
         for policy in PolicyKind::ALL {
             self.durations([model, version], policy).iter().for_each(Series::forget);
         }
-        let counters = [&pool.success, &pool.inferences, &pool.executions];
-        let times = [&pool.request_time, &pool.queue_time, &pool.compute_time];
-        counters.into_iter().chain(times).for_each(Series::forget);
-        [&pool.encode_time, &pool.decode_time, &pool.confidence].into_iter().for_each(Series::forget);
+        pool.sums.iter().for_each(Series::forget);
+        pool.coded.iter().for_each(Series::forget);
         pool.objective_used.forget();
         for (family, read) in self.read.iter().zip(READ) {
             for labels in read.series.iter().map(|(value, _)| pool.labels_of(value)) {
@@ -497,15 +494,23 @@ impl ModelFamilies {
 impl PoolMetrics {
     /// Counts an answered request.
     pub(crate) fn answered(&self, outcome: Outcome, rows: usize, took: Duration) {
-        self.success.inc();
-        self.inferences.inc_by(rows as u64);
-        self.request_time.inc_by(took.as_micros() as u64);
+        self.add(Sum::Success, 1);
+        self.add(Sum::Inferences, rows as u64);
+        self.add(Sum::RequestTime, took.as_micros() as u64);
         self.durations.read()[outcome as usize].observe(took.as_secs_f64());
     }
 
-    /// The number of answered requests, and their time in microseconds.
-    pub(crate) fn succeeded(&self) -> [u64; 2] {
-        [self.success.count(), self.request_time.count()]
+    pub(crate) fn add(&self, what: Sum, amount: u64) {
+        self.sums[what as usize].inc_by(amount);
+    }
+
+    /// What was added up; reading does not create the series.
+    pub(crate) fn sum(&self, what: Sum) -> u64 {
+        self.sums[what as usize].count()
+    }
+
+    pub(crate) fn coded(&self, what: CodeMetric) -> &Series<HistogramVec> {
+        &self.coded[what as usize]
     }
 
     fn model(&self) -> [&str; 2] {

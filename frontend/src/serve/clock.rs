@@ -44,15 +44,6 @@ impl Timers {
             Self::Precise | Self::Runtime => tokio::task::spawn_blocking(work).await,
         }
     }
-
-    /// Seed of random numbers. Frontends started together should not probe in step.
-    pub(crate) fn seed(self) -> u64 {
-        use std::hash::{BuildHasher, RandomState};
-        match self {
-            Self::Simulated { seed } => seed,
-            Self::Precise | Self::Runtime => RandomState::new().hash_one(std::process::id()),
-        }
-    }
 }
 
 /// Measures time since its creation.

@@ -19,6 +19,7 @@ use super::pool::{Pool, PoolId};
 use super::state::{Effect, State};
 use crate::console::Step;
 use crate::error::Error;
+use crate::metrics::CodeMetric;
 
 /// The coding groups of a pool.
 pub(super) struct Coded {
@@ -213,7 +214,7 @@ impl State {
             }
         };
         if let Some(confidence) = confidence {
-            of.pool.metrics.confidence.observe(f64::from(confidence));
+            of.pool.metrics.coded(CodeMetric::Confidence).observe(f64::from(confidence));
         }
         let group = of.group.data().as_ffi();
         self.step(driver.clock.now(), &of.row, Step::Decoded { group, confidence });

@@ -27,11 +27,11 @@ use super::inputs::Inputs;
 use super::instance::{Instance, InstanceId, Listener};
 use super::lines::Lines;
 use super::pool::{Pool, PoolId};
-use super::reading::{InstanceReading, ModelReading};
+use super::reading::{GroupsReading, InstanceReading, ModelReading};
 use super::state::{Effect, State};
 use super::terms::Terms;
 use crate::config;
-use crate::console::{Glance, Happening, Journal, KeptQuery, Kind, LogRate, Wanted};
+use crate::console::{Happening, Journal, KeptQuery, Kind, LogRate, Wanted};
 use crate::lifelines::Lifelines;
 use crate::record::{Note, Recorder};
 
@@ -263,16 +263,14 @@ impl Driver {
 
     /// How these instances are.
     pub(crate) fn instances(&self, ids: &[InstanceId]) -> HashMap<InstanceId, InstanceReading> {
-        self.glance(&[], ids).instances
+        let (state, now) = (self.state.lock(), self.now());
+        ids.iter().filter_map(|id| Some((*id, state.instance(now, *id)?))).collect()
     }
 
-    /// How these models and instances are, read under one lock.
-    pub(crate) fn glance(&self, pools: &[Arc<Pool>], instances: &[InstanceId]) -> Glance {
-        let mut state = self.state.lock();
-        let now = self.now();
-        let instances = instances.iter().filter_map(|id| Some((*id, state.instance(now, *id)?))).collect();
-        let mut of_pool = |pool: &Arc<Pool>| Some((state.reading(now, pool.id)?, state.groups(now, pool.id)));
-        Glance { instances, pools: pools.iter().map(&mut of_pool).collect() }
+    /// How these models are, and the groups of those that are coded.
+    pub(crate) fn models(&self, pools: &[Arc<Pool>]) -> Vec<Option<(ModelReading, Option<GroupsReading>)>> {
+        let (mut state, now) = (self.state.lock(), self.now());
+        pools.iter().map(|pool| Some((state.reading(now, pool.id)?, state.groups(now, pool.id)))).collect()
     }
 
     /// Whether an instance accepts work of a pool.

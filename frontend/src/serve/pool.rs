@@ -19,7 +19,7 @@ use super::coding::{self, Codes, Linearity, Standing};
 use super::inputs::{Inputs, Shapes};
 use super::instance::InstanceId;
 use crate::console::Sums;
-use crate::metrics;
+use crate::metrics::{self, Sum};
 
 /// The assumed largest batch of a server that states none, and the largest that counts.
 const UNSTATED: u16 = 8;
@@ -341,15 +341,15 @@ impl Pool {
     /// Counts a query that was sent to an instance.
     pub(crate) fn dequeued(&self, waited: Duration) {
         self.tally.queries.fetch_add(1, Ordering::Relaxed);
-        self.metrics.queue_time.inc_by(waited.as_micros() as u64);
+        self.metrics.add(Sum::QueueTime, waited.as_micros() as u64);
     }
 
     /// Counts a batch that an instance answered.
     pub(crate) fn executed(&self, rows: usize, took: Duration) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.tally.last_ms.store(now.as_millis() as u64, Ordering::Relaxed);
-        self.metrics.executions.inc();
-        self.metrics.compute_time.inc_by(took.as_micros() as u64);
+        self.metrics.add(Sum::Executions, 1);
+        self.metrics.add(Sum::ComputeTime, took.as_micros() as u64);
         let mut by_size = self.tally.by_size.lock();
         let size = by_size.entry(rows as u64).or_default();
         size.count += 1;
@@ -359,7 +359,7 @@ impl Pool {
     pub(crate) fn statistics(&self) -> ModelStatistics {
         let microseconds = |total: u64, count: u64| DurationStatistics { count, ns: total * 1000 };
         let (metrics, tally) = (&self.metrics, &self.tally);
-        let [answered, request_time] = metrics.succeeded();
+        let [answered, request_time] = [Sum::Success, Sum::RequestTime].map(|what| metrics.sum(what));
         let batch = |(&batch_size, &compute_infer): (&u64, &DurationStatistics)| BatchStatistics {
             batch_size,
             compute_infer,
@@ -369,16 +369,16 @@ impl Pool {
             name: self.model.name.clone(),
             version: self.version.clone(),
             last_inference_ms: tally.last_ms.load(Ordering::Relaxed),
-            inference_count: metrics.inferences.count(),
-            execution_count: metrics.executions.count(),
+            inference_count: metrics.sum(Sum::Inferences),
+            execution_count: metrics.sum(Sum::Executions),
             inference_stats: RequestStatistics {
                 success: microseconds(request_time, answered),
                 fail: DurationStatistics {
                     count: tally.failed.load(Ordering::Relaxed),
                     ns: tally.failed_ns.load(Ordering::Relaxed),
                 },
-                queue: microseconds(metrics.queue_time.count(), tally.queries.load(Ordering::Relaxed)),
-                compute_infer: microseconds(metrics.compute_time.count(), metrics.executions.count()),
+                queue: microseconds(metrics.sum(Sum::QueueTime), tally.queries.load(Ordering::Relaxed)),
+                compute_infer: microseconds(metrics.sum(Sum::ComputeTime), metrics.sum(Sum::Executions)),
                 ..RequestStatistics::default()
             },
             batch_stats: tally.by_size.lock().iter().map(batch).collect(),

@@ -95,7 +95,7 @@ impl Frontend {
 
     /// Renders the Prometheus page.
     pub fn metrics(&self) -> String {
-        self.core.page(self.fleet.counts(), &self.fleet.paces())
+        self.core.page(&self.fleet.readings())
     }
 
     /// Counts of the state kept for requests and instances.

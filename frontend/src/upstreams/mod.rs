@@ -42,7 +42,7 @@ const MOST: usize = 256;
 /// All routes, the operator's first.
 #[derive(Clone, Debug)]
 pub(crate) struct Routes {
-    rows: Vec<RouteRow>,
+    rows: Vec<Arc<Route>>,
     read: Arc<Route>,
     other: Arc<Route>,
     other_calls: Arc<Route>,
@@ -56,6 +56,9 @@ const TOLD: usize = 8;
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
     pub(crate) name: String,
+    /// `None`: any.
+    method: Option<Method>,
+    paths: Vec<RoutePath>,
     /// Whether its requests are gRPC calls.
     pub(crate) grpc: bool,
     /// Whether a server may run a request twice.
@@ -68,14 +71,6 @@ pub(crate) struct Route {
     pub(crate) stall: Duration,
     /// The pauses of its answers, unless its requests are of all kinds.
     pauses: Option<Arc<Pauses>>,
-}
-
-#[derive(Clone, Debug)]
-struct RouteRow {
-    /// `None`: any.
-    method: Option<Method>,
-    paths: Vec<RoutePath>,
-    route: Arc<Route>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,23 +117,23 @@ impl Routes {
         }
         let known: BTreeMap<String, RouteConfig> =
             toml::from_str(KNOWN).map_err(|error| error.to_string())?;
-        let known = known.iter().map(RouteRow::read).collect::<Result<Vec<_>, _>>()?;
-        let mut rows = config.routes.iter().map(RouteRow::read).collect::<Result<Vec<_>, _>>()?;
-        rows.iter_mut().for_each(|row| row.inherit(&known));
-        rows.extend(known.into_iter().filter(|row| !config.routes.contains_key(&row.route.name)));
+        let known = known.iter().map(Route::read).collect::<Result<Vec<_>, _>>()?;
+        let mut rows = config.routes.iter().map(Route::read).collect::<Result<Vec<_>, _>>()?;
+        rows.iter_mut().for_each(|route| route.inherit(&known));
+        rows.extend(known.into_iter().filter(|route| !config.routes.contains_key(&route.name)));
         for path in &config.repeatable {
-            let row = RouteRow::repeatable(path).map_err(|problem| format!(".repeatable: {problem}"))?;
-            let name = &row.route.name;
-            if is_reserved(name) || rows.iter().any(|known| known.route.name == *name) {
+            let route = Route::repeatable(path).map_err(|problem| format!(".repeatable: {problem}"))?;
+            let name = &route.name;
+            if is_reserved(name) || rows.iter().any(|known| known.name == *name) {
                 return Err(format!(".repeatable: '{path}' would be a second route '{name}': use .routes"));
             }
-            rows.push(row);
+            rows.push(route);
         }
         let default = |name: &str, repeatable, grpc| {
             Arc::new(Route { grpc, ..Route::plain(name.to_owned(), repeatable) })
         };
         Ok(Self {
-            rows,
+            rows: rows.into_iter().map(Arc::new).collect(),
             read: default(READ, true, false),
             other: default(OTHER, false, false),
             other_calls: default(OTHER_CALLS, false, true),
@@ -154,11 +149,13 @@ impl Routes {
             own.model.as_deref().is_some_and(|model| own.pattern.fits(path) && is_named(model))
         };
         let is_of_any = |own: &RoutePath| own.model.is_none() && own.pattern.fits(path);
-        let is_of_method = |row: &&RouteRow| row.method.as_ref().is_none_or(|own| own == method);
-        let mut rows = self.rows.iter().filter(|row| row.route.grpc == is_call).filter(is_of_method);
-        let of_model = rows.clone().find(|row| row.paths.iter().any(is_of_model));
-        match of_model.or_else(|| rows.find(|row| row.paths.iter().any(is_of_any))) {
-            Some(row) => &row.route,
+        let is_of_kind = |route: &&Arc<Route>| {
+            route.grpc == is_call && route.method.as_ref().is_none_or(|own| own == method)
+        };
+        let mut rows = self.rows.iter().filter(is_of_kind);
+        let of_model = rows.clone().find(|route| route.paths.iter().any(is_of_model));
+        match of_model.or_else(|| rows.find(|route| route.paths.iter().any(is_of_any))) {
+            Some(route) => route,
             None if is_call => &self.other_calls,
             None if method.is_safe() => &self.read,
             None => &self.other,
@@ -197,14 +194,15 @@ impl Routes {
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<Route>> {
-        self.rows.iter().map(|row| &row.route).chain([&self.read, &self.other, &self.other_calls])
+        self.rows.iter().chain([&self.read, &self.other, &self.other_calls])
     }
 }
 
 impl Route {
     fn plain(name: String, repeatable: bool) -> Self {
         let (deadline, stall) = (MINUTE, MINUTE);
-        Self { name, grpc: false, repeatable, copies: None, deadline, stall, pauses: None }
+        let (method, paths) = (None, Vec::new());
+        Self { name, method, paths, grpc: false, repeatable, copies: None, deadline, stall, pauses: None }
     }
 
     /// Longest pause of an answer that begins now.
@@ -219,9 +217,7 @@ impl Route {
             None => rest,
         }
     }
-}
 
-impl RouteRow {
     fn read((name, config): (&String, &RouteConfig)) -> Result<Self, String> {
         let RouteConfig { paths, method, grpc, repeatable, copies, deadline, stall } = config;
         let plain = |char: char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.');
@@ -241,11 +237,17 @@ impl RouteRow {
         if *grpc && paths.iter().any(|path| path.model.is_some()) {
             return Err(of(format!(".paths: a gRPC call has no JSON body: remove {MODEL}")));
         }
-        let (name, grpc, repeatable, copies) = (name.clone(), *grpc, *repeatable, *copies);
-        let (deadline, stall) = (*deadline, *stall);
-        let pauses = Some(Arc::default());
-        let route = Route { name, grpc, repeatable, copies, deadline, stall, pauses };
-        Ok(Self { method: Some(method), paths, route: Arc::new(route) })
+        Ok(Self {
+            name: name.clone(),
+            method: Some(method),
+            paths,
+            grpc: *grpc,
+            repeatable: *repeatable,
+            copies: *copies,
+            deadline: *deadline,
+            stall: *stall,
+            pauses: Some(Arc::default()),
+        })
     }
 
     /// A route of requests that may be repeated. Its name is made of the words of its path.
@@ -254,19 +256,14 @@ impl RouteRow {
         let words = path.split(|char: char| !char.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
         let name = Some(words.collect::<Vec<_>>().join("-")).filter(|name| !name.is_empty());
         let name = name.unwrap_or_else(|| "all".into());
-        let route = Route { pauses: Some(Arc::default()), ..Route::plain(name, true) };
-        Ok(Self { method: None, paths, route: Arc::new(route) })
+        Ok(Self { paths, pauses: Some(Arc::default()), ..Self::plain(name, true) })
     }
 
     /// Takes the share of copies from the known route of the same path, if it is a route of a model without its own.
-    fn inherit(&mut self, known: &[RouteRow]) {
+    fn inherit(&mut self, known: &[Self]) {
         let Some(path) = self.paths.iter().find(|path| path.model.is_some()) else { return };
-        let is_same = |row: &&RouteRow| row.paths.iter().any(|own| own.pattern == path.pattern);
-        if let (None, Some(copies)) =
-            (self.route.copies, known.iter().find(is_same).and_then(|row| row.route.copies))
-        {
-            self.route = Arc::new(Route { copies: Some(copies), ..Route::clone(&self.route) });
-        }
+        let is_same = |route: &&Self| route.paths.iter().any(|own| own.pattern == path.pattern);
+        self.copies = self.copies.or_else(|| known.iter().find(is_same)?.copies);
     }
 }
 

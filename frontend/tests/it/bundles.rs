@@ -8,12 +8,10 @@ use std::time::Duration;
 use parm_encoder::{CodeSpec, Kind, Nets};
 use parm_frontend::{Config, Frontend, LoadNets, Timers};
 use parm_parity_models::bundle::{
-    Calibration, ClassScores, Deployed, Input, Learned, Manifest, Meaning, MeasuredCost, ModelFile, Output,
-    Parity, Range, StandIn,
+    Calibration, Deployed, Input, Learned, Manifest, Meaning, MeasuredCost, ModelFile, Output, Parity, Range,
+    StandIn,
 };
-use parm_protocol::{
-    DataType, InferRequest, InferResponse, InferenceService, ModelMetadata, Parameter, Tensor,
-};
+use parm_protocol::{DataType, InferRequest, InferResponse, InferenceService, ModelMetadata, Parameter};
 use parm_settings::{Fraction, PolicyKind};
 use tempfile::TempDir;
 
@@ -191,43 +189,6 @@ async fn cheapest_stand_in_answers_if_it_is_sure_and_its_file_is_known() {
         }
         let asked = instances.iter().flat_map(|instance| instance.seen.lock().clone());
         assert!(asked.into_iter().all(|seen| seen.model.name != "dear"), "{what}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn answer_with_one_unsure_position_is_unsure() {
-    for (threshold, expected) in [(0.5, "stand-in"), (0.53, "exact")] {
-        let folder = tempfile::tempdir().unwrap();
-        let config = standing_in(folder.path(), vec![stand_in("cheap", 0.2, threshold)]);
-        let mut manifest = Manifest::read(&folder.path().join("double/parm.toml")).unwrap();
-        manifest.deployed.inputs.iter_mut().for_each(|input| input.shape.push(2));
-        for output in &mut manifest.deployed.outputs {
-            output.shape.push(2);
-            output.default_answer = None;
-        }
-        write(folder.path(), &manifest);
-        let of_positions = |name: &str| {
-            let mut model = doubler(name);
-            model.inputs.iter_mut().chain(&mut model.outputs).for_each(|tensor| tensor.shape.push(2));
-            model
-        };
-        let instances = workers_with(3, &["double", "cheap"].map(of_positions));
-        instances.iter().for_each(|instance| instance.model_takes("cheap", 2 * MS));
-        let frontend = over(config, &instances).await;
-        let mut asked = request(&[1.0]);
-        // The first position of both outputs is sure; the second one of z is the least sure.
-        asked.inputs[0].tensor = Tensor::from_f32([1, 2, 2].as_slice(), &[5.0, 0.0, 0.1, 0.0]).unwrap();
-        let response = late(&frontend, &instances, asked).await;
-        assert_eq!(outcome(&response), expected, "threshold {threshold}");
-        if expected == "stand-in" {
-            // The fit of the calibration reads the answer with this code.
-            let values = response.outputs.iter().map(|output| output.tensor.as_f32().unwrap());
-            let values: Vec<_> = values.collect();
-            let scores = values.iter().filter_map(|values| ClassScores::new(values, 2, Meaning::Logits));
-            let fitted = f64::from(Calibration::default().confidence(scores).unwrap());
-            assert_eq!(response.parameters["parm_confidence"], Parameter::Double(fitted));
-            assert!((fitted - 0.525).abs() < 1e-3, "{fitted}");
-        }
     }
 }
 

@@ -105,7 +105,7 @@ async fn nan_from_a_parity_is_not_served() {
     let instances = workers(3, 10);
     let frontend = over(coded(PolicyKind::Parm, 2, 1), &instances).await;
     // The instance that joined last runs parities.
-    instances[2].then(Act::Nan);
+    instances[2].then(Act::NAN);
     instances[0].then(Act::Hang);
     let asked = [1.0, 2.0].map(|value| start(&frontend, with(request(&[value]), "timeout", 300_000u64)));
     let mut failed = 0;
@@ -151,7 +151,7 @@ async fn is_refused(frontend: &Frontend, settings: &PoolSettings, why: &str) {
 #[tokio::test(start_paused = true)]
 async fn nonlinear_model_is_not_coded_by_mds() {
     let bent = workers(3, 10);
-    bent.iter().for_each(|instance| instance.becomes(Act::Bent(10 * MS)));
+    bent.iter().for_each(|instance| instance.becomes(Act::bent(10 * MS)));
     let frontend = rig::over(coded(PolicyKind::ParmPlus, 2, 1), &bent).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let tried: usize = bent.iter().map(|instance| instance.seen.lock().len()).sum();

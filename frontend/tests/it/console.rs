@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::{Duration, sleep};
 use tower::ServiceExt;
 
-use crate::rig::{call, config, frontend, get, infer, outcome, request, send, start, started, until, with};
+use crate::rig::{config, frontend, get, infer, request, send, started, until, warm, with};
 use crate::scripted::{Act, Scripted};
 
 /// A watcher that reads on demand.
@@ -178,82 +178,12 @@ async fn watcher_is_dropped_when_it_takes_no_line_for_30_s() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watcher_stays_when_it_takes_a_line_now_and_then() {
-    let frontend = frontend(config(PolicyKind::None), &[&Scripted::quick("test://a", 20)]).await;
-    let mut quick = watch(&frontend, 0).await;
-    for _ in 0..200 {
-        quick.next("frame").await;
-    }
-    // A slow link: it has 200 lines of the past to read before its first frame.
-    let mut slow = watch(&frontend, 0).await;
-    for _ in 0..30 {
-        slow.line().await.expect("the stream continues");
-        for _ in 0..20 {
-            quick.next("frame").await;
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn streams_end_with_the_frontend() {
     let frontend = frontend(config(PolicyKind::None), &[&Scripted::quick("test://a", 20)]).await;
     let mut reader = watch(&frontend, 0).await;
     reader.next("frame").await;
     frontend.start_draining();
     while reader.line().await.is_some() {}
-}
-
-#[tokio::test(start_paused = true)]
-async fn operator_change_is_reported_with_previous_value() {
-    let frontend = frontend(config(PolicyKind::None), &[&Scripted::quick("test://a", 20)]).await;
-    let mut reader = watch(&frontend, 0).await;
-    let before = reader.next("models").await[0]["revision"].as_u64().unwrap();
-    reader.next("frame").await;
-    call(&frontend, "PATCH", "/settings/double", json!({"hedge": {"min_delay_us": 500}})).await;
-    let models = reader.next("models").await;
-    assert_eq!((&models[0]["own"], models[0]["revision"].as_u64().unwrap() > before), (&json!(true), true));
-    let event = reader.next("events").await[0].clone();
-    assert_eq!((&event["kind"], &event["m"]), (&json!("settings"), &models[0]["m"]));
-    assert_eq!(event["text"], "hedge.min_delay_us 1000 to 500");
-    call(&frontend, "POST", "/instances/1/drain", json!(null)).await;
-    let event = reader.next("events").await[0].clone();
-    assert_eq!(
-        (&event["kind"], &event["instance"], &event["text"]),
-        (&json!("draining"), &json!(1), &json!("by order"))
-    );
-    assert_eq!(reader.next("frame").await["instances"][0][1], json!(2), "it drains");
-}
-
-#[tokio::test(start_paused = true)]
-async fn hung_instance_shows_job_age_and_event() {
-    let mut config = config(PolicyKind::Hedge);
-    config.dispatch.ejection.enabled = true;
-    let all: Vec<_> = (0..4).map(|n| Scripted::quick(&format!("test://{n}"), 20)).collect();
-    let frontend = frontend(config, &all.iter().collect::<Vec<_>>()).await;
-    let mut reader = watch(&frontend, 0).await;
-    let hello = reader.next("hello").await;
-    let column =
-        |name: &str| hello["columns"].as_array().unwrap().iter().position(|known| known == name).unwrap();
-    for round in 0..60 {
-        if round == 40 {
-            all[3].becomes(Act::Hang);
-        }
-        let held: Vec<_> = (0..4).map(|_| start(&frontend, request(&[1.0]))).collect();
-        for one in held {
-            one.await.unwrap().unwrap();
-        }
-    }
-    let event = loop {
-        let events = reader.next("events").await;
-        if let Some(event) = events.as_array().unwrap().iter().find(|event| event["kind"] == "trouble") {
-            break event.clone();
-        }
-    };
-    assert_eq!(event["instance"], json!(4));
-    assert!(event["text"].as_str().unwrap().starts_with("silent"), "{event}");
-    let frame = reader.next("frame").await;
-    let age = frame["instances"][3][column("oldest_ms")].as_u64();
-    assert!(age.is_some_and(|age| age >= 1000), "{age:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -307,41 +237,12 @@ async fn pages_of_other_sites_are_rejected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn saved_time_is_shown_with_time_without_redundancy() {
-    let (a, b) = (Scripted::quick("test://a", 20), Scripted::quick("test://b", 20));
-    let frontend = frontend(config(PolicyKind::Hedge), &[&a, &b]).await;
-    for _ in 0..40 {
-        infer(&frontend, request(&[1.0])).await.unwrap();
-    }
-    let mut reader = watch(&frontend, 0).await;
-    reader.next("frame").await;
-    a.then(Act::Answer(Duration::from_millis(300)));
-    let mut answers = Vec::new();
-    while !answers.contains(&"hedged".to_owned()) {
-        assert!(answers.len() < 8, "an idle instance takes the next query: {answers:?}");
-        answers.push(outcome(&infer(&frontend, request(&[1.0])).await.unwrap()).to_owned());
-    }
-    until("the straggler has answered", || frontend.held().jobs == 0).await;
-    let (mut hedged, mut alone, mut slowest) = (0, 0, 0);
-    for _ in 0..2 {
-        let own = reader.next("frame").await["models"][0].clone();
-        hedged += sum(&own["latency"][1]);
-        alone += sum(&own["alone"]);
-        let buckets = own["alone"].as_array().unwrap().chunks(2).map(|pair| pair[0].as_u64().unwrap());
-        slowest = slowest.max(buckets.max().unwrap_or_default());
-    }
-    assert_eq!((hedged, alone), (1, answers.len() as u64), "each must be counted once");
-    // 300 ms is in the bucket that begins at 64 us * 2^(195 / 16).
-    assert_eq!(slowest, 195, "the time without redundancy");
-}
-
-#[tokio::test(start_paused = true)]
 async fn story_of_hedged_query_is_kept() {
     let (a, b) = (Scripted::quick("test://a", 20), Scripted::quick("test://b", 20));
     let frontend = frontend(config(PolicyKind::Hedge), &[&a, &b]).await;
-    for _ in 0..40 {
-        infer(&frontend, request(&[1.0])).await.unwrap();
-    }
+    warm(&frontend, &request(&[1.0])).await;
+    let mut reader = watch(&frontend, 0).await;
+    reader.next("frame").await;
     let (_, before) = get(&frontend, "/queries?outcome=hedged").await;
     assert_eq!(before["queries"], json!([]));
     a.then(Act::Answer(Duration::from_millis(300)));
@@ -351,6 +252,15 @@ async fn story_of_hedged_query_is_kept() {
         infer(&frontend, request).await.unwrap();
     }
     until("the straggler has answered", || frontend.held().jobs == 0).await;
+    let (mut hedged, mut slowest) = (0, 0);
+    for _ in 0..2 {
+        let own = reader.next("frame").await["models"][0].clone();
+        hedged += sum(&own["latency"][1]);
+        let buckets = own["alone"].as_array().unwrap().chunks(2).map(|pair| pair[0].as_u64().unwrap());
+        slowest = slowest.max(buckets.max().unwrap_or_default());
+    }
+    // 300 ms is in the bucket that begins at 64 us * 2^(195 / 16).
+    assert_eq!((hedged, slowest), (1, 195), "the time without redundancy");
     let (_, found) = get(&frontend, "/queries?model=double&request=frame-88&slowest=true&limit=1").await;
     let query = &found["queries"][0];
     assert_eq!((&query["outcome"], &query["request"]), (&json!("hedged"), &json!("frame-88")));
@@ -371,36 +281,23 @@ async fn story_of_hedged_query_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stories_of_rejected_and_failed_queries_are_kept() {
-    let mut config = config(PolicyKind::None);
-    config.dispatch.no_instance_grace = Duration::from_millis(50);
-    let server = Scripted::quick("test://a", 20);
-    let frontend = frontend(config, &[&server]).await;
-    server.becomes(Act::Hang);
-    let late = with(request(&[1.0]), "timeout", 200_000u64);
+async fn story_of_a_failed_query_has_a_part_of_its_long_id() {
+    let frontend = frontend(config(PolicyKind::None), &[&Scripted::new("test://a", Act::Hang)]).await;
+    let mut late = with(request(&[1.0]), "timeout", 200_000u64);
+    late.id = format!("{}-end", "\u{e9}".repeat(1 << 19));
     infer(&frontend, late).await.unwrap_err();
     let (_, found) = get(&frontend, "/queries?outcome=failed").await;
-    let id = found["queries"][0]["id"].as_str().unwrap().to_owned();
-    let told = get(&frontend, &format!("/queries/{id}")).await.1;
-    let last = told["timeline"].as_array().unwrap().last().unwrap().clone();
-    assert_eq!((&last["what"], &last["error"]), (&json!("answered"), &json!("the deadline expired")));
-    assert_eq!((&told["instance"], &told["deadline_us"]), (&json!(null), &json!(200_000)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn long_id_of_a_request_is_kept_in_part() {
-    let server = Scripted::new("test://a", Act::Hang);
-    let frontend = frontend(config(PolicyKind::None), &[&server]).await;
-    let mut long = with(request(&[1.0]), "timeout", 200_000u64);
-    long.id = format!("{}-end", "\u{e9}".repeat(1 << 19));
-    infer(&frontend, long).await.unwrap_err();
-    let (_, found) = get(&frontend, "/queries").await;
     let kept = found["queries"][0]["request"].as_str().unwrap().to_owned();
     assert_eq!(kept, "\u{e9}".repeat(200));
     let named = |id: &str| format!("/queries?request={}", id.replace('\u{e9}', "%C3%A9"));
     for (id, count) in [(format!("{kept}-another"), 1), ("\u{e9}".repeat(199), 0)] {
         assert_eq!(get(&frontend, &named(&id)).await.1["queries"].as_array().unwrap().len(), count);
     }
+    let id = found["queries"][0]["id"].as_str().unwrap();
+    let told = get(&frontend, &format!("/queries/{id}")).await.1;
+    let last = told["timeline"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!((&last["what"], &last["error"]), (&json!("answered"), &json!("the deadline expired")));
+    assert_eq!((&told["instance"], &told["deadline_us"]), (&json!(null), &json!(200_000)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,14 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parm_frontend::discovery::kubernetes::{ApiServer, Service, Trouble};
+use parm_frontend::discovery::kubernetes::{ApiServer, Service};
 use parm_frontend::{Config, Error, Frontend, Timers};
 use parm_settings::PolicyKind;
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
 use crate::cluster::{Cluster, Manner, ending, pod};
 use crate::rig::{Network, call, config, get, infer, metric, ready, request, start, started, until};
-use crate::scripted::Scripted;
+use crate::scripted::{Act, Scripted};
 
 const SERVICE: &str = "kubernetes+test://workers.ml:http";
 
@@ -25,11 +26,7 @@ struct Followed {
 }
 
 impl Followed {
-    fn start(cluster: Arc<Cluster>) -> Self {
-        Self::start_with(cluster, |_| {})
-    }
-
-    fn start_with(cluster: Arc<Cluster>, change: impl FnOnce(&mut Config)) -> Self {
+    fn start(cluster: Arc<Cluster>, change: impl FnOnce(&mut Config)) -> Self {
         let workers = [1, 2, 3].map(|number| Scripted::quick(&format!("test://10.0.0.{number}:8000"), 40));
         let network = Network::with(&workers.each_ref());
         network.has(&cluster);
@@ -42,20 +39,13 @@ impl Followed {
 
     /// Starts with pods for the first `pods` workers, each on its own node, in one slice.
     async fn with(pods: usize) -> Self {
-        let cluster = Cluster::new();
-        cluster.put("w-1", &well(pods));
-        let followed = Self::start(cluster);
+        let followed = Self::start(Cluster::with(&well(pods)), |_| {});
         followed.until_ready(pods).await;
-        followed.until_watched().await;
         followed
     }
 
     async fn until_ready(&self, count: usize) {
         until("the instances are ready", || ready(&self.frontend) == count as f64).await;
-    }
-
-    async fn until_watched(&self) {
-        until("the Service is watched", || self.cluster.watches() == 1).await;
     }
 
     async fn until_current(&self, current: bool) {
@@ -65,10 +55,6 @@ impl Followed {
 
     fn metric(&self, name: &str) -> f64 {
         metric(&self.frontend, name, &[&format!("service=\"{SERVICE}\"")])
-    }
-
-    fn lists(&self) -> usize {
-        self.cluster.asked("").len() - self.cluster.asked("watch=true").len()
     }
 
     /// A worker's node and zone in the admin API.
@@ -83,6 +69,10 @@ impl Followed {
     async fn works(&self) {
         infer(&self.frontend, request(&[1.0])).await.unwrap();
     }
+
+    fn seen(&self) -> [usize; 3] {
+        self.workers.each_ref().map(|worker| worker.seen.lock().len())
+    }
 }
 
 /// The first `pods` workers as healthy pods, each on its own node.
@@ -90,11 +80,16 @@ fn well(pods: usize) -> Vec<Value> {
     (1..=pods).map(|number| pod(&format!("10.0.0.{number}"), &format!("n{number}"), json!({}))).collect()
 }
 
+/// Conditions of a pod that is neither ready nor terminating.
+fn unready() -> Value {
+    json!({"conditions": {"ready": false, "serving": false, "terminating": false}})
+}
+
 #[tokio::test(start_paused = true)]
-async fn pods_are_found_with_nodes_and_new_ones_at_once() {
+async fn pods_are_found_with_nodes() {
     let followed = Followed::with(1).await;
     assert_eq!(followed.place("test://10.0.0.1:8000").await, (json!("n1"), json!("z")));
-    let asked = followed.cluster.asked("").remove(0);
+    let asked = followed.cluster.asked().remove(0);
     let path = "/apis/discovery.k8s.io/v1/namespaces/ml/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3Dworkers";
     assert!(asked.starts_with(path), "{asked}");
     // Another slice of the same Service.
@@ -103,40 +98,38 @@ async fn pods_are_found_with_nodes_and_new_ones_at_once() {
     assert_eq!(followed.place("test://10.0.0.3:8000").await, (json!("n3"), json!("z")));
     followed.cluster.delete("w-2");
     followed.until_ready(1).await;
-    assert_eq!(followed.lists(), 1, "the watch must report all changes");
     assert_eq!(followed.metric("parm_kubernetes_endpoints"), 1.0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn terminating_pod_drains() {
     let followed = Followed::with(2).await;
+    let first = pod("10.0.0.1", "n1", ending(true));
+    followed.cluster.put("w-1", &[first, well(2)[1].clone()]);
+    // Its job lasts until the next list.
+    followed.workers[0].becomes(Act::Answer(Duration::from_secs(3)));
     let held = [start(&followed.frontend, request(&[1.0])), start(&followed.frontend, request(&[2.0]))];
-    let seen = |worker: usize| followed.workers[worker].seen.lock().len();
-    until("both work", || seen(0) == 1 && seen(1) == 1).await;
-    let [first, second] = [pod("10.0.0.1", "n1", ending(true)), pod("10.0.0.2", "n2", json!({}))];
-    followed.cluster.put("w-1", &[first, second.clone()]);
-    let draining = || metric(&followed.frontend, "parm_instances", &["state=\"ready\""]) == 1.0;
-    until("it drains", draining).await;
+    followed.until_ready(1).await;
     for request in held {
         request.await.unwrap().unwrap();
     }
+    let [before, ..] = followed.seen();
     followed.works().await;
-    assert_eq!([seen(0), seen(1)], [1, 2]);
     // It stays drained while it is listed, and nothing changes when it is gone.
-    tokio::time::sleep(Duration::from_secs(40)).await;
-    assert_eq!(ready(&followed.frontend), 1.0);
-    followed.cluster.put("w-1", &[second]);
+    sleep(Duration::from_secs(40)).await;
+    followed.cluster.put("w-1", &well(2)[1..]);
+    sleep(Duration::from_secs(40)).await;
     followed.works().await;
-    assert_eq!([seen(0), seen(1)], [1, 3]);
+    assert_eq!((ready(&followed.frontend), followed.seen()[0]), (1.0, before));
+    assert!(before > 0, "it had a job when it terminated");
 }
 
 #[tokio::test(start_paused = true)]
 async fn empty_service_changes_nothing() {
     let followed = Followed::with(2).await;
     followed.cluster.put("w-1", &[]);
-    followed.cluster.delete("w-1");
-    until("the deletion was seen", || followed.metric("parm_kubernetes_endpoints") == 0.0).await;
-    tokio::time::sleep(Duration::from_secs(600)).await;
+    until("it was seen", || followed.metric("parm_kubernetes_endpoints") == 0.0).await;
+    sleep(Duration::from_secs(600)).await;
     assert_eq!(ready(&followed.frontend), 2.0);
     // The next endpoints replace all others.
     followed.cluster.put("w-3", &well(3)[2..]);
@@ -145,86 +138,6 @@ async fn empty_service_changes_nothing() {
         ready(&followed.frontend) == 1.0 && page.contains("10.0.0.3:8000") && !page.contains("10.0.0.1:8000")
     })
     .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn regular_end_of_watch_is_not_a_failure() {
-    let followed = Followed::with(1).await;
-    let asked = || followed.cluster.asked("watch=true").len();
-    for watches in 2..=6 {
-        followed.cluster.ends_watches();
-        until("the watch is open again", || asked() == watches).await;
-    }
-    assert_eq!((followed.lists(), followed.metric("parm_kubernetes_failures_total")), (6, 0.0));
-    let cluster = followed.cluster.clone();
-    let ends = tokio::spawn(async move {
-        loop {
-            cluster.ends_watches();
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    });
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    ends.abort();
-    assert!((10..=17).contains(&asked()), "{} watches in ten seconds", asked());
-}
-
-#[tokio::test(start_paused = true)]
-async fn broken_watches_do_not_cause_a_tight_loop() {
-    let followed = Followed::with(1).await;
-    let cluster = followed.cluster.clone();
-    let severs = tokio::spawn(async move {
-        loop {
-            cluster.severs();
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    });
-    tokio::time::sleep(Duration::from_secs(120)).await;
-    severs.abort();
-    assert!(followed.lists() < 20, "{} lists in two minutes", followed.lists());
-    assert_eq!(ready(&followed.frontend), 1.0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn periodic_list_finds_changes_that_the_watch_missed() {
-    let followed = Followed::with(3).await;
-    followed.cluster.put_silently("w-1", &well(1));
-    tokio::time::sleep(Duration::from_secs(50)).await;
-    assert_eq!(ready(&followed.frontend), 3.0, "the watch must not have reported it");
-    tokio::time::sleep(Duration::from_secs(20)).await;
-    assert_eq!((ready(&followed.frontend), followed.lists()), (1.0, 3));
-}
-
-#[tokio::test(start_paused = true)]
-async fn frontends_that_start_together_list_apart() {
-    let cluster = Cluster::new();
-    cluster.put("w-1", &well(1));
-    let followed: Vec<_> = (0..4).map(|_| Followed::start(cluster.clone())).collect();
-    until("all have listed", || followed[0].lists() == 4).await;
-    let began = tokio::time::Instant::now();
-    tokio::time::sleep(Duration::from_secs(50)).await;
-    let mut at = std::collections::BTreeSet::new();
-    while followed[0].lists() < 8 {
-        let before = followed[0].lists();
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        if followed[0].lists() > before {
-            at.insert(began.elapsed().as_millis());
-        }
-    }
-    let (first, last) = (at.first().unwrap(), at.last().unwrap());
-    assert!(
-        (53_000..=60_000).contains(first) && *last <= 61_000,
-        "intervals may be shortened by 10 % at most: {at:?}"
-    );
-    assert!(at.len() >= 2, "all list again at {at:?} ms");
-}
-
-#[tokio::test(start_paused = true)]
-async fn silently_broken_connection_is_detected() {
-    let followed = Followed::with(1).await;
-    let asked = followed.cluster.asked("watch=true").len();
-    // Silence for longer than the requested time of the watch.
-    tokio::time::sleep(Duration::from_secs(72)).await;
-    assert_eq!(followed.cluster.asked("watch=true").len(), asked + 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -239,17 +152,11 @@ async fn unavailable_api_server_removes_no_instance() {
     ] {
         let followed = Followed::with(2).await;
         followed.cluster.is(manner.clone());
-        followed.cluster.severs();
         followed.until_current(false).await;
-        tokio::time::sleep(Duration::from_secs(900)).await;
-        assert_eq!(
-            (ready(&followed.frontend), followed.metric("parm_kubernetes_current")),
-            (2.0, 0.0),
-            "{manner:?}"
-        );
+        sleep(Duration::from_secs(60)).await;
+        let current = followed.metric("parm_kubernetes_current");
+        assert_eq!((ready(&followed.frontend), current), (2.0, 0.0), "{manner:?}");
         followed.works().await;
-        let asked = followed.cluster.asked("").len();
-        assert!(asked < 50, "{manner:?}: asked {asked} times in a quarter of an hour");
         followed.cluster.put("w-1", &well(3));
         followed.cluster.is(Manner::Answers);
         followed.until_ready(3).await;
@@ -258,34 +165,10 @@ async fn unavailable_api_server_removes_no_instance() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unreadable_line_causes_a_list_and_keeps_instances() {
-    for garbage in
-        ["nonsense", "{\"type\": \"ADDED\", \"object\": 5}", "{\"type\": \"PARTY\", \"object\": {}}"]
-    {
-        let followed = Followed::with(2).await;
-        followed.cluster.put_silently("w-1", &well(3));
-        followed.cluster.says(garbage);
-        followed.until_ready(3).await;
-        followed.until_current(true).await;
-        assert_eq!(
-            (followed.lists(), followed.metric("parm_kubernetes_failures_total")),
-            (2, 1.0),
-            "{garbage}"
-        );
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn endless_lists_and_lines_fail_and_keep_instances() {
+async fn endless_list_fails_and_keeps_instances() {
     let followed = Followed::with(2).await;
-    followed.cluster.says(&"x".repeat(5 << 20));
-    followed.until_current(false).await;
-    followed.until_current(true).await;
     followed.cluster.is(Manner::Endless);
-    followed.cluster.says("nonsense");
     followed.until_current(false).await;
-    let failures = followed.metric("parm_kubernetes_failures_total");
-    until("the list fails", || followed.metric("parm_kubernetes_failures_total") > failures).await;
     assert_eq!(ready(&followed.frontend), 2.0);
     followed.cluster.is(Manner::Answers);
     followed.until_current(true).await;
@@ -293,11 +176,9 @@ async fn endless_lists_and_lines_fail_and_keep_instances() {
 
 #[tokio::test(start_paused = true)]
 async fn endpoint_over_limit_is_added_when_another_leaves() {
-    let cluster = Cluster::new();
-    cluster.put("w-1", &well(3));
-    let followed = Followed::start_with(cluster, |config| config.instances.limit = 2.try_into().unwrap());
+    let followed =
+        Followed::start(Cluster::with(&well(3)), |config| config.instances.limit = 2.try_into().unwrap());
     followed.until_ready(2).await;
-    followed.until_watched().await;
     let gone = [pod("10.0.0.1", "n1", ending(false)), well(3)[1].clone(), well(3)[2].clone()];
     followed.cluster.put("w-1", &gone);
     until("the third instance joined", || followed.frontend.metrics().contains("10.0.0.3:8000")).await;
@@ -306,35 +187,28 @@ async fn endpoint_over_limit_is_added_when_another_leaves() {
 
 #[tokio::test(start_paused = true)]
 async fn pod_that_becomes_ready_is_connected_at_once() {
-    let starting = json!({"conditions": {"ready": false, "serving": false, "terminating": false}});
-    let cluster = Cluster::new();
-    cluster.put("w-1", &[pod("10.0.0.1", "n1", starting)]);
-    let followed = Followed::start_with(cluster, |config| {
+    let followed = Followed::start(Cluster::with(&[pod("10.0.0.1", "n1", unready())]), |config| {
         config.instances.connect_backoff_min = Duration::from_secs(500);
         config.instances.connect_backoff_max = Duration::from_secs(500);
     });
     followed.network.kill(&followed.workers[0]);
-    until("the instance is connecting", || {
-        metric(&followed.frontend, "parm_instances", &["state=\"connecting\""]) == 1.0
-    })
-    .await;
-    followed.until_watched().await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let connecting = || metric(&followed.frontend, "parm_instances", &["state=\"connecting\""]) == 1.0;
+    until("the instance is connecting", connecting).await;
+    sleep(Duration::from_secs(1)).await;
     followed.workers[0].set_ready(Ok(true));
     followed.network.start(&followed.workers[0]);
     followed.cluster.put("w-1", &well(1));
-    let before = tokio::time::Instant::now();
+    let before = Instant::now();
     followed.until_ready(1).await;
-    assert!(before.elapsed() < Duration::from_secs(1), "it must not wait for the next attempt");
+    assert!(before.elapsed() < Duration::from_secs(3), "it must not wait for the next attempt");
 }
 
 #[tokio::test(start_paused = true)]
 async fn pod_not_ready_or_at_another_node_keeps_serving() {
     let followed = Followed::with(2).await;
-    let cut_off = json!({"conditions": {"ready": false, "serving": false, "terminating": false}});
     let moved = pod("10.0.0.2", "n9", json!({"zone": "y"}));
-    followed.cluster.put("w-1", &[pod("10.0.0.1", "n1", cut_off), moved]);
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    followed.cluster.put("w-1", &[pod("10.0.0.1", "n1", unready()), moved]);
+    sleep(Duration::from_secs(60)).await;
     assert_eq!(ready(&followed.frontend), 2.0);
     assert_eq!(followed.place("test://10.0.0.2:8000").await, (json!("n9"), json!("y")));
     followed.works().await;
@@ -350,7 +224,7 @@ async fn member_removed_by_an_operator_stays_removed() {
     followed.until_ready(1).await;
     followed.cluster.put("w-2", &well(3)[2..]);
     followed.until_ready(2).await;
-    tokio::time::sleep(Duration::from_secs(400)).await;
+    sleep(Duration::from_secs(400)).await;
     assert_eq!(ready(&followed.frontend), 2.0);
 }
 
@@ -366,40 +240,27 @@ fn account(token: &str) -> tempfile::TempDir {
 
 #[tokio::test(start_paused = true)]
 async fn token_is_read_for_each_request() {
-    let (folder, cluster) = (account("first\n"), Cluster::new());
-    cluster.put("w-1", &well(1));
+    let (folder, cluster) = (account("first\n"), Cluster::with(&well(1)));
     cluster.knows("first");
-    let followed = Followed::start_with(cluster, |config| {
+    let followed = Followed::start(cluster, |config| {
         config.kubernetes.server = Some("https://api.test".into());
         config.kubernetes.service_account = folder.path().into();
     });
     followed.until_ready(1).await;
-    followed.until_watched().await;
-    // The token is rotated and the old one is invalid: the open watch continues.
-    fs::write(folder.path().join("token"), "second").unwrap();
-    followed.cluster.knows("second");
-    followed.cluster.put("w-1", &well(2));
-    followed.until_ready(2).await;
-    followed.cluster.ends_watches();
-    until("the watch is open again", || followed.cluster.asked("watch=true").len() == 2).await;
-    followed.until_watched().await;
-    assert_eq!(followed.metric("parm_kubernetes_failures_total"), 0.0);
     // A late rotation is a failure that ends by itself.
-    followed.cluster.knows("third");
-    followed.cluster.severs();
+    followed.cluster.knows("second");
     followed.until_current(false).await;
-    fs::write(folder.path().join("token"), "third").unwrap();
+    fs::write(folder.path().join("token"), "second").unwrap();
     followed.until_current(true).await;
-    assert_eq!(ready(&followed.frontend), 2.0);
+    assert_eq!(ready(&followed.frontend), 1.0);
 }
 
-async fn look(cluster: &Arc<Cluster>, account: &Path) -> Result<(Vec<String>, Option<String>), Trouble> {
+async fn look(cluster: &Arc<Cluster>, account: &Path) -> Result<(Vec<String>, Option<String>), String> {
     let network = Network::with(&[]);
     network.has(cluster);
     let config = parm_frontend::discovery::kubernetes::Config {
         server: Some("https://api.test".into()),
         service_account: account.into(),
-        ..Default::default()
     };
     let service = Service::read("kubernetes+test://workers:http").unwrap().unwrap();
     ApiServer::open(&config, &service, network)?.look().await
@@ -407,19 +268,17 @@ async fn look(cluster: &Arc<Cluster>, account: &Path) -> Result<(Vec<String>, Op
 
 #[tokio::test(start_paused = true)]
 async fn look_reports_endpoints_or_missing_permission() {
-    let (folder, cluster) = (account("t"), Cluster::new());
-    cluster.put("w-1", &[pod("10.0.0.1", "n1", json!({})), pod("10.0.0.2", "n1", ending(true))]);
+    let pods = [pod("10.0.0.1", "n1", json!({})), pod("10.0.0.2", "n1", ending(true))];
+    let (folder, cluster) = (account("t"), Cluster::with(&pods));
     assert_eq!(look(&cluster, folder.path()).await, Ok((vec!["test://10.0.0.1:8000".into()], None)));
-    assert_eq!(cluster.asked("namespaces/ml/").len(), 2, "the own namespace must be listed and watched");
+    assert!(cluster.asked()[0].contains("namespaces/ml/"), "the own namespace must be listed");
     cluster.is(Manner::Refuses(403, "User \"system:serviceaccount:ml:parm\" cannot list"));
-    let told = look(&cluster, folder.path()).await.unwrap_err().to_string();
-    for word in
-        ["bind a Role", "list and watch endpointslices", "namespace ml", "system:serviceaccount:ml:parm"]
-    {
+    let told = look(&cluster, folder.path()).await.unwrap_err();
+    for word in ["bind a Role", "list endpointslices", "namespace ml", "system:serviceaccount:ml:parm"] {
         assert!(told.contains(word), "expected {word:?} in {told}");
     }
     cluster.knows("another");
-    assert_eq!(look(&cluster, folder.path()).await, Err(Trouble::Unauthenticated));
+    assert!(look(&cluster, folder.path()).await.unwrap_err().contains("(401)"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -448,13 +307,12 @@ async fn invalid_kubernetes_settings_are_an_error_at_start() {
 async fn terminating_pods_serve_until_a_new_one_does() {
     let followed = Followed::with(2).await;
     followed.network.kill(&followed.workers[2]);
-    let starting = json!({"conditions": {"ready": false, "serving": false, "terminating": false}});
     let old = ["10.0.0.1", "10.0.0.2"].map(|host| pod(host, "n", ending(true)));
     let pods = |new| [old[0].clone(), old[1].clone(), pod("10.0.0.3", "n", new)];
-    followed.cluster.put("w-1", &pods(starting.clone()));
+    followed.cluster.put("w-1", &pods(unready()));
     for _ in 0..10 {
         followed.works().await;
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        sleep(Duration::from_secs(1)).await;
     }
     assert_eq!(ready(&followed.frontend), 2.0, "they are all that serves");
     followed.workers[2].set_ready(Ok(true));
@@ -473,7 +331,7 @@ async fn model_is_not_unknown_while_new_pods_start() {
     // The old pod is gone before the new one is connected.
     followed.cluster.put("w-1", &[pod("10.0.0.1", "n1", ending(false)), well(2)[1].clone()]);
     followed.until_ready(0).await;
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    sleep(Duration::from_secs(5)).await;
     let error = infer(&followed.frontend, request(&[1.0])).await.unwrap_err();
     assert!(matches!(error, parm_protocol::Error::Unavailable { .. }), "{error:?}");
     followed.workers[1].set_ready(Ok(true));

@@ -1,7 +1,6 @@
 //! Tests of the metrics page, whose names dashboards rely on.
 
-use std::num::{NonZeroU8, NonZeroU16};
-use std::time::Duration;
+use std::num::NonZeroU8;
 
 use parm_settings::PolicyKind;
 
@@ -10,23 +9,6 @@ use parm_protocol::{InferenceService, ModelMetadata, ModelRef};
 
 use crate::rig::{change, config, frontend, infer, metric, request, until, wanting};
 use crate::scripted::{Scripted, doubler};
-
-#[tokio::test(start_paused = true)]
-async fn batches_and_objective_of_a_model_are_shown() {
-    let instance = Scripted::quick("a", 50);
-    let mut config = config(PolicyKind::None);
-    config.dispatch.batch.max_size = NonZeroU16::new(4).unwrap().into();
-    config.requests.default_deadline = Duration::from_secs(10);
-    let frontend = frontend(config, &[&instance]).await;
-    infer(&frontend, request(&[1.0; 128])).await.unwrap();
-    let value = |name| metric(&frontend, name, &[]);
-    assert_eq!(value("parm_batch_rows_total"), 128.0);
-    let batches = value("parm_batches_total");
-    assert!((32.0..=35.0).contains(&batches), "the first have fewer rows than the others: {batches} batches");
-    // The last batch ends after 50 ms for each.
-    let used = value("parm_objective_used");
-    assert!((used / (0.005 * batches) - 1.0).abs() < 0.05, "{used} after {batches} batches");
-}
 
 #[tokio::test(start_paused = true)]
 async fn counts_of_codes_stay_when_the_policy_changes() {
@@ -48,24 +30,6 @@ async fn counts_of_codes_stay_when_the_policy_changes() {
         assert!(!is_gone, "without codes the count goes on: {line}");
     }
     assert!(page.contains("parm_parities_total{event=\"sent\",model=\"double\",version=\"1\"} 1"), "{page}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn unused_models_have_one_series_each() {
-    let instance = Scripted::quick("a", 1);
-    let models: Vec<_> = (0..7).map(|number| doubler(&format!("m{number}"))).collect();
-    instance.serve(&models);
-    let frontend = frontend(config(PolicyKind::Hedge), &[&instance]).await;
-    let samples = |page: &str| page.lines().filter(|line| line.contains("model=")).count();
-    let page = frontend.metrics();
-    assert_eq!(samples(&page), 7, "{page}");
-    assert_eq!(metric(&frontend, "parm_usable_instances", &[]), 7.0);
-    let mut one = request(&[1.0]);
-    one.model = ModelRef::latest("m3");
-    infer(&frontend, one).await.unwrap();
-    let page = frontend.metrics();
-    assert!(page.lines().filter(|line| line.contains("model=\"m4\"")).count() == 1, "{page}");
-    assert!(samples(&page) < 7 + 100, "{page}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,14 +4,12 @@
 use std::num::{NonZeroU16, NonZeroUsize};
 use std::sync::atomic::Ordering;
 
-use parm_frontend::{Config, Frontend, Timers};
-use parm_protocol::{Code, Error, InferenceService, ModelRef, Tensor};
+use parm_frontend::Config;
+use parm_protocol::{Code, Error, InferenceService, ModelRef};
 use parm_settings::PolicyKind;
 use parm_shares::{Settings, ShareSettings};
 
-use crate::rig::{
-    MS, Network, column, config, frontend, infer, metric, outcome, over, request, start, until, wanting, with,
-};
+use crate::rig::{MS, column, config, frontend, infer, metric, over, request, start, until, with};
 use crate::scripted::{Act, Scripted, doubler};
 
 #[tokio::test(start_paused = true)]
@@ -98,60 +96,6 @@ async fn leaving_client_cancels_its_job_at_the_instance() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn client_errors_are_counted_by_reason() {
-    let instance = Scripted::quick("a", 1);
-    let mut config = config(PolicyKind::None);
-    config.requests.max_rows = NonZeroUsize::new(2).unwrap();
-    let frontend = frontend(config, &[&instance]).await;
-    let good = request(&[1.0]);
-    let mut unknown = good.clone();
-    unknown.model = ModelRef::latest("nothing");
-    let mut version = good.clone();
-    version.model.version = Some("7".into());
-    let mut shape = good.clone();
-    shape.inputs[0].tensor = Tensor::from_f32([1, 3].as_slice(), &[1.0, 2.0, 3.0]).unwrap();
-    let cases = [
-        (unknown, Code::NotFound),
-        (version, Code::NotFound),
-        (shape, Code::InvalidArgument),
-        (request(&[1.0, 2.0, 3.0]), Code::InvalidArgument),
-        (wanting(good.clone(), &["w"]), Code::InvalidArgument),
-        (with(good.clone(), "parm_accept", "perhaps"), Code::InvalidArgument),
-        (with(good.clone(), "sequence_id", 7u64), Code::InvalidArgument),
-    ];
-    for (request, code) in cases {
-        let error = infer(&frontend, request).await.unwrap_err();
-        assert_eq!(error.code(), code, "{error}");
-    }
-    assert!(instance.seen.lock().is_empty());
-    let failed =
-        |reason: &str| metric(&frontend, "nv_inference_request_failure", &[&format!("reason=\"{reason}\"")]);
-    assert_eq!((failed("not_found"), failed("invalid_argument")), (2.0, 5.0));
-}
-
-#[tokio::test(start_paused = true)]
-async fn probe_runs_one_row_without_client_data() {
-    let instances = [Scripted::quick("a", 10), Scripted::quick("b", 10)];
-    // Under other policies copies of requests show whether an instance works.
-    let mut config = config(PolicyKind::Equal);
-    config.dispatch.ejection.enabled = true;
-    config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap().into();
-    let frontend = frontend(config, &instances.each_ref()).await;
-    infer(&frontend, with(request(&[7.0]), "tag", 5u64)).await.unwrap();
-    infer(&frontend, wanting(request(&[1.0, 2.0, 3.0]), &["y"])).await.unwrap();
-    instances[0].becomes(Act::Fail(MS, Error::Internal { message: "broken".into() }));
-    while metric(&frontend, "parm_instances", &["state=\"ready\""]) == 2.0 {
-        infer(&frontend, request(&[4.0])).await.unwrap();
-    }
-    let before = instances[0].seen.lock().len();
-    until("the instance is probed", || instances[0].seen.lock().len() > before).await;
-    let probe = instances[0].seen.lock().last().cloned().unwrap();
-    let rows = probe.inputs[0].tensor.as_f32().unwrap().to_vec();
-    assert_eq!((probe.id.as_str(), probe.parameters.len(), probe.outputs.len()), ("", 0, 0));
-    assert_eq!(rows, [1.0, 2.0], "the first row of the first request without parameters");
-}
-
-#[tokio::test(start_paused = true)]
 async fn last_error_is_returned_when_every_attempt_fails() {
     let broken = Scripted::new("a", Act::Fail(MS, Error::Internal { message: "out of memory".into() }));
     let frontend = frontend(config(PolicyKind::None), &[&broken]).await;
@@ -159,19 +103,6 @@ async fn last_error_is_returned_when_every_attempt_fails() {
     assert_eq!(error.code(), Code::Internal);
     assert!(error.to_string().contains("out of memory"), "{error}");
     assert_eq!(broken.seen.lock().len(), 2, "twice at the only instance, as the query may be at fault");
-}
-
-#[tokio::test(start_paused = true)]
-async fn request_lists_outcomes_of_its_rows() {
-    let instances = Scripted::pair(10);
-    let frontend = frontend(config(PolicyKind::Hedge), &instances.each_ref()).await;
-    for value in 0..200u8 {
-        infer(&frontend, request(&[f32::from(value)])).await.unwrap();
-    }
-    instances[0].then(Act::Hang);
-    let response = infer(&frontend, request(&[1.0, 2.0, 3.0])).await.unwrap();
-    assert_eq!((column(&response), outcome(&response)), (vec![2.0, 4.0, 6.0], "hedged"));
-    assert_eq!(response.parameters["parm_outcomes"].as_str(), Some("hedged,exact,exact"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -259,12 +190,4 @@ async fn request_is_charged_to_named_share_or_its_model() {
     let refused = infer(&frontend, with(request(&[1.0]), "parm_share", "bronze")).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
     assert!(["bronze", "gold", "silver"].iter().all(|name| refused.to_string().contains(name)), "{refused}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn contradictory_shares_are_an_error_at_start() {
-    let mut twice = shares(&["gold", "silver"]);
-    twice.shares.0.values_mut().for_each(|share| share.models.push("double".into()));
-    let error = Frontend::start(twice, Network::with(&[]), Timers::Runtime).err().expect("refused");
-    assert!(error.to_string().contains("'double'"), "{error}");
 }

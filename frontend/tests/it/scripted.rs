@@ -5,15 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use http_body_util::StreamBody;
+use hyper::body::Frame;
 use parking_lot::Mutex;
+use parm_frontend::upstreams;
 use parm_grants::Order;
 use parm_protocol::client::{BoxFuture, CallContext, Client};
 use parm_protocol::fleet::{News, Watcher};
 use parm_protocol::validate::{independent, padded};
 use parm_protocol::{
-    Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, NamedTensor, Place,
-    ServerMetadata, Tensor, TensorMetadata,
+    Broken, Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef,
+    NamedTensor, OpaqueAnswer, OpaqueBody, OpaqueRequest, Place, ServerMetadata, Tensor, TensorMetadata,
 };
+use parm_transport::client::ROUTE;
 
 /// Reaction of an instance to a request.
 #[derive(Clone, Debug)]
@@ -24,16 +30,27 @@ pub(crate) enum Act {
     Fail(Duration, Error),
     /// Never answers.
     Hang,
-    /// Answers at once with NaN.
-    Nan,
-    /// Answers after a while, wrongly: for another `x`.
-    Wrong(Duration),
-    /// Answers after a while, with a model that is linear only on one side of zero.
-    Bent(Duration),
+    /// Answers after a while, for other values of `x`.
+    For(Duration, fn(f32) -> f32),
     /// Answers at once with a row too few.
     Short,
     /// Answers after a while, but fails with this error if a row begins with this value.
     Unless(Duration, f32, Error),
+}
+
+impl Act {
+    /// Answers at once with NaN.
+    pub(crate) const NAN: Self = Self::For(Duration::ZERO, |_| f32::NAN);
+
+    /// Answers wrongly.
+    pub(crate) const fn wrong(after: Duration) -> Self {
+        Self::For(after, |value| 3.0 - 2.0 * value)
+    }
+
+    /// Answers like a model that is linear only on one side of zero.
+    pub(crate) const fn bent(after: Duration) -> Self {
+        Self::For(after, |value| value.max(0.0))
+    }
 }
 
 /// A scripted instance.
@@ -55,6 +72,8 @@ pub(crate) struct Scripted {
     place: Mutex<Place>,
     /// Received requests.
     pub(crate) seen: Mutex<Vec<InferRequest>>,
+    /// Received requests as an upstream server.
+    pub(crate) forwarded: Mutex<Vec<Arc<OpaqueRequest>>>,
     /// Requests that must not run twice.
     pub(crate) once: AtomicUsize,
     /// Requests that were cancelled before an answer.
@@ -86,6 +105,7 @@ impl Scripted {
             ready: Mutex::new(Ok(true)),
             place: Mutex::default(),
             seen: Mutex::default(),
+            forwarded: Mutex::default(),
             once: AtomicUsize::new(0),
             cancelled: AtomicUsize::new(0),
             orders: Mutex::default(),
@@ -95,18 +115,22 @@ impl Scripted {
         })
     }
 
-    /// Two instances with one script that answer after `millis`: the first to receive a request executes the first act.
-    pub(crate) fn pair(millis: u64) -> [Arc<Self>; 2] {
-        let first = Self::quick("a", millis);
-        let second = Self::quick("b", millis);
-        let mut second = Arc::into_inner(second).expect("the instance is not shared yet");
-        second.script = first.script.clone();
-        [first, Arc::new(second)]
-    }
-
     /// An instance that answers after `millis`.
     pub(crate) fn quick(name: &str, millis: u64) -> Arc<Self> {
         Self::new(name, Act::Answer(Duration::from_millis(millis)))
+    }
+
+    /// An upstream server. It begins its answers at once, and ends them after the time of its act.
+    pub(crate) fn upstream(name: &str, act: Act) -> Arc<Self> {
+        let server = Self::new(&format!("upstream+http://{name}:1"), act);
+        let routes = upstreams::Config::default().client().unwrap().routes;
+        let route = |name: &String| ModelMetadata {
+            name: name.clone(),
+            platform: ROUTE.to_owned(),
+            ..ModelMetadata::default()
+        };
+        server.serve(&routes.iter().map(route).collect::<Vec<_>>());
+        server
     }
 
     /// Says something on a connection.
@@ -199,31 +223,17 @@ impl Scripted {
                 tokio::time::sleep(after).await;
                 Ok(answer(request))
             }
-            Act::Wrong(after) => {
+            Act::For(after, value) => {
                 tokio::time::sleep(after).await;
                 let mut other = request.clone();
                 let x = &mut other.inputs[0].tensor;
-                let values: Vec<f32> = x.as_f32().unwrap().iter().map(|value| 3.0 - 2.0 * value).collect();
+                let values: Vec<f32> = x.as_f32().unwrap().iter().map(|own| value(*own)).collect();
                 *x = Tensor::from_f32(x.shape(), &values).unwrap();
                 Ok(answer(&other))
             }
             Act::Fail(after, error) => {
                 tokio::time::sleep(after).await;
                 Err(error)
-            }
-            Act::Nan => {
-                let mut nonsense = request.clone();
-                let x = &mut nonsense.inputs[0].tensor;
-                *x = Tensor::from_f32(x.shape(), &vec![f32::NAN; x.len()]).unwrap();
-                Ok(answer(&nonsense))
-            }
-            Act::Bent(after) => {
-                tokio::time::sleep(after).await;
-                let mut bent = request.clone();
-                let x = &mut bent.inputs[0].tensor;
-                let values: Vec<f32> = x.as_f32().unwrap().iter().map(|value| value.max(0.0)).collect();
-                *x = Tensor::from_f32(x.shape(), &values).unwrap();
-                Ok(answer(&bent))
             }
             Act::Short => {
                 let mut short = request.clone();
@@ -283,6 +293,34 @@ impl Client for Scripted {
             let answer = tokio::time::timeout_at(deadline, self.act(&request)).await.unwrap_or(Err(late));
             pending.1 = true;
             answer
+        })
+    }
+
+    fn forward(
+        &self,
+        request: Arc<OpaqueRequest>,
+        _: CallContext,
+    ) -> BoxFuture<'_, Result<OpaqueAnswer, Error>> {
+        // A client that still sends sends more than is held.
+        request.stream.iter().for_each(|stream| stream.push(vec![0; 2 << 20].into()));
+        self.forwarded.lock().push(request);
+        let act = self.otherwise.lock().clone();
+        Box::pin(async move {
+            let pause = match act {
+                Act::Answer(pause) => pause,
+                Act::Fail(_, error) => return Err(error),
+                other => panic!("an upstream server does not {other:?}"),
+            };
+            let rest = futures::stream::once(async move {
+                tokio::time::sleep(pause).await;
+                Ok(Frame::data(Bytes::from(" ends")))
+            });
+            let body = match pause {
+                Duration::ZERO => OpaqueBody::Whole("whole".into()),
+                _ => OpaqueBody::Begun("begins".into(), Box::pin(StreamBody::new(rest))),
+            };
+            let (status, headers, broken) = (StatusCode::OK, HeaderMap::new(), Broken::default());
+            Ok(OpaqueAnswer { status, headers, body, broken })
         })
     }
 

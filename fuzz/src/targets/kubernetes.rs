@@ -1,4 +1,4 @@
-//! Any bytes as a response of a Kubernetes API server: a list, or a line of a watch.
+//! Any bytes as a Kubernetes API server's list of EndpointSlices.
 
 use parm_frontend::discovery::kubernetes;
 

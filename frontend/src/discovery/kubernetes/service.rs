@@ -5,6 +5,7 @@ use std::fmt;
 /// A Service, and the port of its pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
+    text: String,
     scheme: String,
     /// Name of the Service.
     pub name: String,
@@ -25,23 +26,20 @@ pub enum Port {
     Number(u16),
 }
 
-/// Prefix of such addresses.
-const KIND: &str = "kubernetes+";
-
 impl Service {
     /// Reads `kubernetes+SCHEME://SERVICE[.NAMESPACE][:PORT]`; `None` for another kind of address.
     pub fn read(text: &str) -> Option<Result<Self, String>> {
-        let (scheme, rest) = text.strip_prefix(KIND)?.split_once("://")?;
-        Some(parse(scheme, rest))
+        let (scheme, rest) = text.strip_prefix("kubernetes+")?.split_once("://")?;
+        Some(parse(text, scheme, rest))
     }
 
-    /// Address of an endpoint, from its host (IPv6 in brackets) and port.
-    pub fn url(&self, host: &str, port: u16) -> String {
-        format!("{}://{host}:{port}", self.scheme)
+    /// Address of an endpoint, from its host and port.
+    pub fn url(&self, authority: &str) -> String {
+        format!("{}://{authority}", self.scheme)
     }
 }
 
-fn parse(scheme: &str, rest: &str) -> Result<Service, String> {
+fn parse(text: &str, scheme: &str, rest: &str) -> Result<Service, String> {
     let bad = || {
         format!(
             "invalid SERVICE[.NAMESPACE][:PORT] '{rest}': use kubernetes+http://workers.my-namespace:http, with the port's name in \
@@ -68,6 +66,7 @@ fn parse(scheme: &str, rest: &str) -> Result<Service, String> {
         return Err(bad());
     }
     Ok(Service {
+        text: text.to_owned(),
         scheme: scheme.to_owned(),
         name: name.to_owned(),
         namespace: namespace.map(str::to_owned),
@@ -86,15 +85,7 @@ pub(super) fn is_label(text: &str, most: usize) -> bool {
 
 impl fmt::Display for Service {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "{KIND}{}://{}", self.scheme, self.name)?;
-        if let Some(namespace) = &self.namespace {
-            write!(to, ".{namespace}")?;
-        }
-        match &self.port {
-            Port::Only => Ok(()),
-            Port::Named(name) => write!(to, ":{name}"),
-            Port::Number(number) => write!(to, ":{number}"),
-        }
+        to.write_str(&self.text)
     }
 }
 
@@ -117,7 +108,7 @@ mod tests {
             assert_eq!(service.to_string(), text);
         }
         let service = Service::read("kubernetes+http://w:http").unwrap().unwrap();
-        assert_eq!(service.url("[fd00::1]", 8000), "http://[fd00::1]:8000");
+        assert_eq!(service.url("[fd00::1]:8000"), "http://[fd00::1]:8000");
         assert_eq!(Service::read("dns+http://w:1"), None);
         assert_eq!(Service::read("kubernetes+nonsense"), None);
     }

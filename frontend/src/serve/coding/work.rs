@@ -13,6 +13,7 @@ use parm_encoder::Workspace;
 
 use super::{Decoding, Encoding};
 use crate::error::Error;
+use crate::metrics::CodeMetric;
 use crate::serve::clock::Timers;
 use crate::serve::driver::Driver;
 
@@ -63,13 +64,13 @@ impl Work {
     fn finish(self, driver: &Arc<Driver>) {
         match self {
             Self::Encode(work) => {
-                let timed = work.pool.metrics.encode_time.start_timer();
+                let timed = work.pool.metrics.coded(CodeMetric::EncodeTime).start_timer();
                 let made = caught(|workspace| work.encode(workspace));
                 drop(timed);
                 driver.with(|state| state.encoded(driver, work.group, made));
             }
             Self::Decode(work) => {
-                let timed = work.pool.metrics.decode_time.start_timer();
+                let timed = work.pool.metrics.coded(CodeMetric::DecodeTime).start_timer();
                 let made = caught(|workspace| work.decode(workspace));
                 drop(timed);
                 driver.with(|state| state.decoded(driver, &work, made));

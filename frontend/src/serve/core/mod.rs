@@ -29,8 +29,9 @@ use super::roster::Roster;
 use crate::capture::Sampler;
 use crate::config::Config;
 use crate::console::Stream;
+use crate::discovery::MemberReading;
 use crate::error::Error;
-use crate::metrics::{self, Metrics};
+use crate::metrics::Metrics;
 use crate::upstreams::{self, Routes};
 
 /// The parts of a frontend; its operations are in the files of this folder.
@@ -147,7 +148,7 @@ impl Core {
     }
 
     /// Renders the metrics page.
-    pub(crate) fn page(&self, instances: metrics::InstanceCounts, paces: &[metrics::Pace]) -> String {
+    pub(crate) fn page(&self, members: &[MemberReading]) -> String {
         for pool in self.catalog.all() {
             if let Some(mut reading) = self.driver.reading(pool.id) {
                 // The dispatcher also has accounts of stand-ins that the pool could have, or had, or that no instance serves.
@@ -160,7 +161,7 @@ impl Core {
             }
         }
         self.metrics.shares.refresh(&self.driver.shared());
-        self.metrics.instances.refresh(instances, paces);
+        self.metrics.instances.refresh(members);
         self.metrics.text()
     }
 }
