@@ -117,19 +117,26 @@ fn title(case: &Case) -> String {
         BatchSize::Fixed(size) => format!(", batches of {size}"),
     };
     let load = case.load.map_or_else(|| case.intensity(), |load| format!("load {load}"));
-    format!("{} at {load}{batch}", text(&case.scenario))
+    let frontends =
+        if case.frontends > 1 { format!(", {} frontends", case.frontends) } else { String::new() };
+    format!("{} at {load}{batch}{frontends}", text(&case.scenario))
 }
 
 fn anchor(case: &Case) -> String {
-    let name = format!("{}-{}-{}", case.scenario, case.intensity(), case.batch);
+    let name = format!("{}-{}-{}-{}", case.scenario, case.intensity(), case.batch, case.frontends);
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
 }
 
 /// The section of one scenario, load and batch size, with the policies that are compared.
 fn section(rows: &[Row], palette: &Palette) -> String {
-    let (id, title, rate) = (anchor(&rows[0].case), title(&rows[0].case), rows[0].case.rate);
+    let case = &rows[0].case;
+    let (id, title) = (anchor(case), title(case));
+    let rate = match case.closed {
+        None => format!("{:.0} queries per second", case.rate),
+        Some(_) => "a closed load".to_owned(),
+    };
     format!(
-        "<h3 id=\"{id}\">{title} <span class=\"soft\">({rate:.0} queries per second)</span></h3>{}{}{}",
+        "<h3 id=\"{id}\">{title} <span class=\"soft\">({rate})</span></h3>{}{}{}",
         verdicts(rows, palette),
         spectrum(rows, palette),
         outcomes(rows),

@@ -63,6 +63,9 @@ impl Laboratory<'_> {
         let began = Instant::now();
         let experiment = &experiment.with_processes();
         // Before anything is written.
+        if let Some(cell) = experiment.cells().iter().find(|cell| cell.runs[0].has_clients()) {
+            return Err(Error::OnlySimulated { policy: cell.case.policy.clone() });
+        }
         match experiment.config().processes.workers.len() as u32 {
             0 => {}
             named => enough(experiment, named)?,
