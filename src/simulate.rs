@@ -7,6 +7,7 @@ use std::thread;
 
 use anyhow::Context;
 use parm_lab::experiments::{Config, Experiment, POLICIES, StandInCost, line_of};
+use parm_lab::world::rivals::RIVALS;
 use parm_workload::{PROFILES, SCENARIOS, Scenario};
 
 use crate::cli::Simulate;
@@ -119,7 +120,10 @@ fn replace<T: Clone>(values: &mut Vec<T>, given: &[T]) {
 
 fn list() -> anyhow::Result<()> {
     let mut out = printer::stdout();
-    for (what, all) in [("policies", POLICIES), ("scenarios", SCENARIOS), ("profiles", PROFILES)] {
+    let rivals: Vec<_> = RIVALS.iter().map(|(name, meaning, _)| (*name, *meaning)).collect();
+    for (what, all) in
+        [("policies", POLICIES), ("rivals", &rivals), ("scenarios", SCENARIOS), ("profiles", PROFILES)]
+    {
         writeln!(out, "{what}:")?;
         for (name, meaning) in all {
             writeln!(out, "  {name:<22} {meaning}")?;

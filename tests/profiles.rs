@@ -17,7 +17,7 @@ fn profiles_and_scenarios_are_simulated_together() {
     let names: Vec<_> = report["rows"].as_array().unwrap().iter().map(|row| &row["scenario"]).collect();
     assert_eq!(names, ["hosts+A", "sick-gpu+azure-chat"]);
     let listed = text(&run(&["simulate", "--list"]).stdout);
-    assert!(listed.contains("throttled") && listed.contains("azure-vm"), "{listed}");
+    assert!(["throttled", "azure-vm", "prequal-0.6"].iter().all(|name| listed.contains(name)), "{listed}");
 }
 
 #[test]

@@ -26,6 +26,14 @@ pub enum Error {
     Interrupted,
     #[error("unknown policy '{name}': define [policy.{name}], or use one of {known}")]
     UnknownPolicy { name: String, known: String },
+    #[error(
+        "cannot simulate policy '{policy}': rivals, several frontends and [simulated] come without {without}: leave one out"
+    )]
+    Unsimulated { policy: String, without: &'static str },
+    #[error(
+        "policy '{policy}' needs --simulate: rivals, several frontends and [simulated] have no processes"
+    )]
+    OnlySimulated { policy: String },
     #[error("invalid load {load}: give a share of the deployed instances' capacity above 0")]
     BadLoad { load: f64 },
     #[error("invalid {name} = {share}: give a share from 0 to {most}")]

@@ -41,7 +41,7 @@ pub struct Experiment {
 /// What is run, with real processes or in virtual time. Flags override the experiment file.
 #[derive(Debug, Args)]
 pub struct Cases {
-    /// Policy, built in or of the file (repeat) [default: those of the file, or all that are built in]
+    /// Policy or rival, built in or of the file (repeat) [default: those of the file, or all built-in policies]
     #[arg(long, value_name = "NAME")]
     pub policy: Vec<String>,
     /// Scenario, built in or of the file, or several joined by `+` (repeat) [default: those of the file, or clean, A, B, AB, hang]

@@ -3,19 +3,22 @@
 use std::num::{NonZeroU8, NonZeroU32};
 
 use parm_settings::{BatchSize, Cost, PolicyKind, PoolSettings};
-use parm_workload::Scenario;
+use parm_workload::{Fault, Scenario};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::experiments::Config;
 use crate::simulator::{Lengths, Run};
+use crate::world::rivals::{RIVALS, Rival};
 
-/// A policy and its instances.
+/// A policy or a rival, and its instances.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Contender {
     /// The dispatch settings, with the same fields as in the frontend's configuration.
     pub dispatch: PoolSettings,
+    /// What distributes the queries instead of parm, in a simulation. Default: nothing.
+    pub rival: Option<Rival>,
     /// Number of instances, if it differs from the experiment's.
     pub instances: Option<NonZeroU32>,
     /// How batches treat queries of unequal lengths, in a simulation: `mixed` without regard to them, `equal` lengths only,
@@ -36,8 +39,11 @@ pub const POLICIES: &[(&str, &str)] = &[
 ];
 
 impl Contender {
-    /// Returns the predefined policy of this name, for an experiment whose loads refer to so many instances.
+    /// Returns the predefined policy or rival of this name, for an experiment whose loads refer to so many instances.
     fn named(name: &str, deployed: NonZeroU32) -> Option<Self> {
+        if let Some(rival) = Rival::named(name) {
+            return Some(Self { rival: Some(rival), ..Self::default() });
+        }
         let known = POLICIES.iter().find(|(own, _)| *own == name)?;
         let policy = serde_json::from_value(known.0.into()).ok()?;
         let mut contender = Contender::default();
@@ -83,6 +89,9 @@ impl Contender {
 /// Most runs of a cell. Each needs memory for its results.
 const MOST_REPEATS: u32 = 10_000;
 
+/// Most frontends. Each knows all instances.
+const MOST_FRONTENDS: u32 = 1000;
+
 /// Most instances. Each needs memory in every frontend.
 const MOST_INSTANCES: u32 = 100_000;
 
@@ -91,12 +100,16 @@ const MOST_INSTANCES: u32 = 100_000;
 pub struct Case {
     /// The scenario.
     pub scenario: String,
-    /// Share of the capacity of the deployed instances; `None` if their service time is unknown.
+    /// Share of the capacity of the deployed instances; `None` if their service time is unknown, and for a closed load.
     pub load: Option<f64>,
-    /// Queries per second.
+    /// Queries per second; without meaning if the load is closed.
     pub rate: f64,
     /// Most queries in a batch.
     pub batch: BatchSize,
+    /// Frontends, or clients of a rival.
+    pub frontends: u32,
+    /// Queries that are always open, if the load is closed.
+    pub closed: Option<NonZeroU32>,
     /// The policy, with its `k` and `r` if the experiment varies them.
     pub policy: String,
     /// Queries per group. `None` for policies without groups, or if their size follows the load.
@@ -115,21 +128,46 @@ pub struct Cell {
 }
 
 impl Case {
-    /// Returns the load, or the queries per second if the load is unknown.
+    /// Returns the load, the open queries if it is closed, or the queries per second if it is unknown.
     pub fn intensity(&self) -> String {
+        if let Some(closed) = self.closed {
+            return format!("{closed} open");
+        }
         let rate = || format!("{}/s", (1000.0 * self.rate).round() / 1000.0);
         self.load.map_or_else(rate, |load| load.to_string())
     }
 
-    /// Returns the policy, with the size of its batches if it is fixed.
+    /// Returns the policy, with the size of its batches if it is fixed, and with its frontends if there are several.
     pub fn name(&self) -> String {
-        let Self { policy, batch, .. } = self;
-        if *batch == BatchSize::Auto { policy.clone() } else { format!("{policy} batch={batch}") }
+        let Self { policy, batch, frontends, .. } = self;
+        let batch = if *batch == BatchSize::Auto { String::new() } else { format!(" batch={batch}") };
+        let frontends = if *frontends == 1 { String::new() } else { format!(" frontends={frontends}") };
+        format!("{policy}{batch}{frontends}")
     }
 
     /// Whether two cases differ only in their policies.
     pub fn faces_the_same(&self, other: &Self) -> bool {
-        (&self.scenario, self.rate, self.batch) == (&other.scenario, other.rate, other.batch)
+        let same = |case: &Self| (case.rate, case.batch, case.frontends);
+        self.scenario == other.scenario && same(self) == same(other)
+    }
+}
+
+impl Cell {
+    /// Rejects what the simulation of several clients does not know.
+    fn check(&self) -> Result<(), Error> {
+        let Run { settings, faults, lengths, .. } = &self.runs[0];
+        let has_other_models = settings.policy.is_coded() || settings.policy == PolicyKind::ApproximateBackup;
+        let is_unknown = |fault: &Fault| matches!(fault, Fault::Crash { .. } | Fault::Wrong { .. });
+        let without = [
+            (has_other_models, "coding groups and backups"),
+            (settings.default_answer, "default answers"),
+            (*lengths != Lengths::Mixed, "lengths of queries"),
+            (faults.0.iter().any(is_unknown), "crashes and wrong answers"),
+        ];
+        match without.into_iter().find(|(is_there, _)| self.runs[0].has_clients() && *is_there) {
+            None => Ok(()),
+            Some((_, without)) => Err(Error::Unsimulated { policy: self.case.policy.clone(), without }),
+        }
     }
 }
 
@@ -153,6 +191,9 @@ impl Config {
         bounded("repeats", self.repeats.get(), MOST_REPEATS)?;
         bounded("instances", self.instances.get(), MOST_INSTANCES)?;
         bounded("deployed", self.deployed.get(), MOST_INSTANCES)?;
+        bounded("closed", self.simulated.closed.map_or(0, NonZeroU32::get), MOST_INSTANCES)?;
+        let frontends = if self.frontends.is_empty() { &[NonZeroU32::MIN][..] } else { &self.frontends };
+        frontends.iter().try_for_each(|count| bounded("frontends", count.get(), MOST_FRONTENDS))?;
         self.service.check()?;
         for (name, share) in [("backup_share", self.backup_share), ("parity_share", self.parity_share)] {
             if !(0.0..=100.0).contains(&share) {
@@ -172,8 +213,11 @@ impl Config {
         for scenario in &self.scenarios {
             for (load, rate) in &loads {
                 for batch in &batches {
-                    for (name, contender) in &entrants {
-                        cells.push(self.cell(scenario, (*load, *rate), *batch, name, contender)?);
+                    for count in frontends {
+                        for (name, contender) in &entrants {
+                            let how = (*batch, count.get());
+                            cells.push(self.cell(scenario, (*load, *rate), how, name, contender)?);
+                        }
                     }
                 }
             }
@@ -195,7 +239,7 @@ impl Config {
         &self,
         scenario: &str,
         (load, rate): (f64, f64),
-        batch: Option<BatchSize>,
+        (batch, frontends): (Option<BatchSize>, u32),
         name: &str,
         contender: &Contender,
     ) -> Result<Cell, Error> {
@@ -227,27 +271,35 @@ impl Config {
             slots: self.slots.get(),
             deadline: self.deadline,
             lengths: contender.lengths,
+            rival: contender.rival,
+            frontends,
+            simulated: self.simulated,
             ..Run::new(what.at(self.arrivals, rate), what.faults.clone(), instances, settings.clone())
         };
         let coded = settings.policy.is_coded();
         let follows = settings.policy == PolicyKind::ParmPlus && settings.coding.parm_plus.k_follows_load;
         let case = Case {
             scenario: scenario.to_owned(),
-            load: Some(load),
+            load: self.simulated.closed.is_none().then_some(load),
             rate,
             batch: settings.batch.max_size,
+            frontends,
+            closed: self.simulated.closed,
             policy: name.to_owned(),
             k: (coded && !follows).then_some(settings.coding.k.get()),
             r: coded.then_some(settings.coding.r.get()),
         };
-        Ok(Cell { case, runs: (0..self.repeats.get()).map(run).collect() })
+        let cell = Cell { case, runs: (0..self.repeats.get()).map(run).collect() };
+        cell.check()?;
+        Ok(cell)
     }
 
     fn contender(&self, name: &str) -> Result<Contender, Error> {
         if let Some(own) = self.policy.get(name) {
             return Ok(own.clone());
         }
-        let known = || POLICIES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        let rivals = RIVALS.iter().map(|(name, ..)| *name);
+        let known = || POLICIES.iter().map(|(name, _)| *name).chain(rivals).collect::<Vec<_>>().join(", ");
         Contender::named(name, self.deployed)
             .ok_or_else(|| Error::UnknownPolicy { name: name.into(), known: known() })
     }

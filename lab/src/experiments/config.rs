@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::experiments::{Contender, POLICIES};
+use crate::world::rivals::Simulated;
 
 /// An experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,7 +38,7 @@ pub struct Config {
     pub loads: Vec<f64>,
     /// Loads as queries per second instead; not together with `loads`. Default: none.
     pub rates: Vec<f64>,
-    /// Names of policies: predefined ones or those defined under `policy`. Default: all predefined ones.
+    /// Names of policies: predefined ones, rivals or those defined under `policy`. Default: all predefined policies.
     pub policies: Vec<String>,
     /// Queries per group: the coded policies run once for each. Default: none, which keeps the policies' own.
     pub k: Vec<NonZeroU8>,
@@ -45,6 +46,8 @@ pub struct Config {
     pub r: Vec<NonZeroU8>,
     /// Most queries in a batch, or `auto`: every policy runs once for each. Default: none, which keeps the policies' own.
     pub batch: Vec<BatchSize>,
+    /// Frontends of parm, or clients of a rival, in a simulation: every policy runs once for each. Default: none, which is one.
+    pub frontends: Vec<NonZeroU32>,
     /// Names of scenarios: predefined ones or those defined under `scenario`. Default: clean, A, B, AB, hang.
     pub scenarios: Vec<String>,
     /// Arrivals of queries, unless the scenario defines them. Default: Poisson.
@@ -60,6 +63,8 @@ pub struct Config {
     /// Milliseconds that a query may wait for its answer. Default 10000.
     #[serde(rename = "deadline_ms", with = "PositiveMillis")]
     pub deadline: Duration,
+    /// Settings of a simulation; there are none for real processes.
+    pub simulated: Simulated,
     /// Settings of real processes; a simulation ignores them.
     pub processes: Processes,
     /// Policies that this file defines.
@@ -107,8 +112,11 @@ impl Config {
         Ok(self.scenario.values_mut().try_for_each(|scenario| scenario.read_files(folder))?)
     }
 
-    /// Returns every load with its rate in queries per second.
+    /// Returns every load with its rate in queries per second. A closed load has neither: one stands for all.
     pub(crate) fn intensities(&self) -> Vec<(f64, f64)> {
+        if self.simulated.closed.is_some() {
+            return vec![(1.0, 1.0)];
+        }
         let full = f64::from(self.deployed.get()) / self.service.mean_seconds();
         let loads = self.loads.iter().map(|load| (*load, load * full));
         loads.chain(self.rates.iter().map(|rate| (self.load_of(*rate, &[], BatchSize::ONE), *rate))).collect()
@@ -136,6 +144,7 @@ pub fn line_of(text: &str, error: &Error) -> Option<usize> {
         Error::LoadsAndRates => "rates",
         Error::Nothing { what: "policy" } => "policies",
         Error::Nothing { what: "scenario" } => "scenarios",
+        Error::Unsimulated { policy, .. } | Error::OnlySimulated { policy } => policy,
         Error::Workload(Described::File { path, .. } | Described::Content { path, .. }) => path.to_str()?,
         Error::Workload(_) => "service",
         _ => return None,
@@ -160,6 +169,7 @@ impl Default for Config {
             k: Vec::new(),
             r: Vec::new(),
             batch: Vec::new(),
+            frontends: Vec::new(),
             scenarios: names(&["clean", "A", "B", "AB", "hang"]),
             arrivals: Pattern::default(),
             service: Service::default(),
@@ -167,6 +177,7 @@ impl Default for Config {
             parity_share: 1.0,
             stand_in_cost: StandInCost::Row(0.25),
             deadline: Duration::from_secs(10),
+            simulated: Simulated::default(),
             processes: Processes::default(),
             policy: BTreeMap::new(),
             scenario: BTreeMap::new(),

@@ -203,6 +203,7 @@ fn settings(config: &Config, cell: &Cell, repeat: usize) -> Result<Vec<u8>, Erro
         k: Vec::new(),
         r: Vec::new(),
         batch: Vec::new(),
+        frontends: Vec::new(),
         scenarios: Vec::new(),
         processes: Processes::default(),
         ..config.clone()

@@ -62,6 +62,10 @@ impl Laboratory<'_> {
     pub fn run(&self, experiment: &Experiment, observer: Observer) -> Result<Results, Error> {
         let began = Instant::now();
         let experiment = &experiment.with_processes();
+        // Before anything is written.
+        if let Some(cell) = experiment.cells().iter().find(|cell| cell.runs[0].has_clients()) {
+            return Err(Error::OnlySimulated { policy: cell.case.policy.clone() });
+        }
         self.folder.keep_config(experiment.config())?;
         let mut tallies = vec![Vec::new(); experiment.cells().len()];
         let mut runs = Vec::new();

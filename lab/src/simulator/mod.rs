@@ -2,6 +2,7 @@
 //!
 //! Choosing runs and interpreting tallies is left to `experiments` and `tuner`.
 
+mod rivals;
 mod run;
 mod simulation;
 mod tally;

@@ -9,8 +9,9 @@ use parm_workload::service::Service;
 
 use crate::Error;
 use crate::simulator::simulation::{self, Simulation};
-use crate::simulator::{Answered, Lengths, Progress, Tally};
+use crate::simulator::{Answered, Lengths, Progress, Tally, rivals};
 use crate::world::World;
+use crate::world::rivals::{Rival, Simulated};
 
 /// Everything that determines a run: equal runs have equal results.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +40,12 @@ pub struct Run {
     pub slots: u16,
     /// The policy and all other settings of the dispatcher.
     pub settings: PoolSettings,
+    /// What distributes the queries instead of parm.
+    pub rival: Option<Rival>,
+    /// Frontends of parm, or clients of a rival. Each gets queries at random.
+    pub frontends: u32,
+    /// What is between them and the instances.
+    pub simulated: Simulated,
     /// How long a query may wait for its answer.
     pub deadline: Duration,
     /// How batches treat queries of unequal lengths.
@@ -61,6 +68,9 @@ impl Run {
             instances,
             slots: 1,
             settings,
+            rival: None,
+            frontends: 1,
+            simulated: Simulated::default(),
             deadline: Duration::from_secs(10),
             lengths: Lengths::default(),
         }
@@ -68,12 +78,26 @@ impl Run {
 
     /// Simulates the run.
     pub fn simulate(&self, progress: &dyn Progress) -> Result<Tally, Error> {
-        Simulation::new(self, None)?.run(progress)
+        self.play(progress, None)
     }
 
     /// The same, with the end of each query.
     pub fn watched(&self, progress: &dyn Progress, sees: &mut dyn FnMut(Answered)) -> Result<Tally, Error> {
-        Simulation::new(self, Some(sees))?.run(progress)
+        self.play(progress, Some(sees))
+    }
+
+    fn play<'a>(
+        &'a self,
+        progress: &dyn Progress,
+        watcher: Option<&'a mut dyn FnMut(Answered)>,
+    ) -> Result<Tally, Error> {
+        if self.warm_up >= self.queries {
+            return Err(Error::AllWarmUp { warm_up: self.warm_up, queries: self.queries });
+        }
+        if self.has_clients() {
+            return rivals::run(self, progress, watcher);
+        }
+        Simulation::new(self, watcher)?.run(progress)
     }
 
     /// The world of the run at its beginning, to look at what happens there.

@@ -50,9 +50,6 @@ const DECODE: Duration = Duration::from_micros(8);
 
 impl<'a> Simulation<'a> {
     pub(crate) fn new(run: &'a Run, watcher: Option<&'a mut dyn FnMut(Answered)>) -> Result<Self, Error> {
-        if run.warm_up >= run.queries {
-            return Err(Error::AllWarmUp { warm_up: run.warm_up, queries: run.queries });
-        }
         Ok(Self {
             run,
             world: world(run)?,
@@ -127,11 +124,11 @@ impl<'a> Simulation<'a> {
     }
 }
 
-/// The world of a run, at its beginning.
-pub(super) fn world(run: &Run) -> Result<World, Error> {
+/// The plan of a run, with a stand-in whose settings and cost are still those of the model.
+pub(super) fn plan(run: &Run) -> Plan {
     let in_force = InForce::as_wished(&run.settings);
     let settings = run.settings.model_settings(&in_force, ModelRole::Deployed { stand_in: None });
-    let mut world = World::new(&Plan {
+    Plan {
         seed: run.seed,
         queries: run.queries,
         warm_up: run.warm_up,
@@ -146,7 +143,13 @@ pub(super) fn world(run: &Run) -> Result<World, Error> {
         coding: run.settings.coding_settings(&in_force),
         apart: run.settings.dedicated_instances(&in_force, run.instances as usize) as u32,
         deadline: run.deadline,
-    })?;
+    }
+}
+
+/// The world of a run, at its beginning.
+pub(super) fn world(run: &Run) -> Result<World, Error> {
+    let in_force = InForce::as_wished(&run.settings);
+    let mut world = World::new(&plan(run))?;
     let of_model = |share: f64| {
         let service = run.service.clone();
         Box::new(move |rows| share * service.rows(rows)) as Cost

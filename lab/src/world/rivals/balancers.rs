@@ -99,7 +99,7 @@ impl Cost {
 
 impl Rule for PeakEwma {
     fn pick(&mut self, view: &mut View<'_>) -> usize {
-        let drawn = distinct(view.draw, self.costs.len(), self.choices);
+        let drawn = distinct(view.draw, self.costs.len(), self.choices.max(1));
         let (now, open) = (view.now, view.open);
         let loads = drawn.into_iter().map(|server| (server, self.costs[server].load(now, open[server])));
         least(loads, view.draw)

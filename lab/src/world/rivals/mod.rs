@@ -3,8 +3,8 @@
 //! A `Rule` picks the server of a query; its file has the formula and where the formula is published. A rival pushes: it
 //! sends each query at once, and the query waits at the server. parm keeps the queue and gives a server only what it has
 //! room for; with several frontends, a server may grant its room. Both pay the network's time for each message.
-//! [`Setup::run`] runs a [`Contender`] with as many frontends as clients: each knows only its own requests, and what servers
-//! tell it.
+//! A [`Setup`] runs a [`Rival`] or parm with as many frontends as clients: each knows only its own requests, and what servers
+//! tell it. Experiments choose it for rivals, for several frontends, and for what [`Simulated`] says.
 //!
 //! **Why not in [`World`](crate::world::World)**: there messages take no time, and there is one frontend. The test
 //! `parm_is_the_same_here_as_in_its_own_world` compares both.
@@ -17,30 +17,58 @@ mod pusher;
 mod simulation;
 
 pub use pusher::Delay;
-pub use simulation::{Report, Setup};
+pub use simulation::{Ended, Report, Setup};
 
+use std::num::{NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
-use parm_dispatcher::{Policy, Time};
+use parm_dispatcher::Time;
+use parm_durations::Micros;
 use parm_workload::Random;
+use serde::{Deserialize, Serialize};
 
-/// What stands between clients and servers.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Contender {
-    /// A rule that pushes, and when it sends a late query again.
-    Rival(Placing, Option<Delay>),
-    /// parm with a policy.
-    Parm(Policy),
+/// A rival: how it picks a server, and when it sends a late query again.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rival {
+    /// How it picks a server.
+    pub placing: Placing,
+    /// When it sends a late query again. Default: never.
+    #[serde(default)]
+    pub hedge: Option<Delay>,
+}
+
+/// What a simulation adds to servers and clients. Real processes have their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Simulated {
+    /// Microseconds of a message from a frontend to an instance, and of one back. Default 0.
+    #[serde(rename = "message_us", with = "Micros")]
+    pub message: Duration,
+    /// Runs of an instance at a time. Default 1.
+    pub lanes: NonZeroU16,
+    /// Queries that are always open, instead of a load: one arrives when another one ends. Default: none.
+    pub closed: Option<NonZeroU32>,
+    /// Whether an instance stops a cancelled run; otherwise it goes on to its end. Default: it goes on.
+    pub cancels: bool,
+}
+
+impl Default for Simulated {
+    fn default() -> Self {
+        Self { message: Duration::ZERO, lanes: NonZeroU16::MIN, closed: None, cancels: false }
+    }
 }
 
 /// How a rival picks a server.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Placing {
     /// Each server in turn.
     RoundRobin,
     /// The fewest open requests of so many random servers, or of all.
     LeastRequest {
-        /// How many are compared; `None` for all.
+        /// How many are compared. Default: all.
+        #[serde(default)]
         choices: Option<usize>,
     },
     /// The lowest peak EWMA of so many random servers.
@@ -59,36 +87,59 @@ pub enum Placing {
     },
 }
 
-/// The fixed time after which a hedge is sent in our profiles: twice the usual run of 20 ms.
-const FIXED: Delay = Delay::Fixed(Duration::from_millis(40));
+/// The fixed time after which a hedge is sent: twice the usual run of 20 ms.
+const FIXED: Delay = Delay::Fixed { after: Duration::from_millis(40) };
 /// The bucket saves two seconds of copies, at 420 queries a second.
 const P90: Delay = Delay::Learned { quantile: 0.9, ratio: 0.1, burst: 84.0 };
 
 const EWMA: Placing = Placing::PeakEwma { choices: 2 };
 
-/// The contenders by name.
-pub const CONTENDERS: &[(&str, Contender)] = &[
-    ("round robin", Contender::Rival(Placing::RoundRobin, None)),
-    ("least request, 2", Contender::Rival(Placing::LeastRequest { choices: Some(2) }, None)),
-    ("least request, all", Contender::Rival(Placing::LeastRequest { choices: None }, None)),
-    ("peak EWMA", Contender::Rival(EWMA, None)),
-    ("peak EWMA of 4", Contender::Rival(Placing::PeakEwma { choices: 4 }, None)),
-    ("C3", Contender::Rival(Placing::C3, None)),
-    ("C3 on probes", Contender::Rival(Placing::C3OnProbes, None)),
-    ("Prequal 0.84", Contender::Rival(Placing::Prequal { quantile: 0.84 }, None)),
-    ("Prequal 0.6", Contender::Rival(Placing::Prequal { quantile: 0.6 }, None)),
-    ("round robin, fixed hedge", Contender::Rival(Placing::RoundRobin, Some(FIXED))),
-    ("round robin, p90 hedge", Contender::Rival(Placing::RoundRobin, Some(P90))),
-    ("peak EWMA, fixed hedge", Contender::Rival(EWMA, Some(FIXED))),
-    ("peak EWMA, p90 hedge", Contender::Rival(EWMA, Some(P90))),
-    ("none", Contender::Parm(Policy::NONE)),
-    ("hedge", Contender::Parm(Policy::HEDGE)),
-    ("stand-in", Contender::Parm(Policy::STAND_IN)),
+const fn places(placing: Placing) -> Rival {
+    Rival { placing, hedge: None }
+}
+
+const fn hedges(placing: Placing, delay: Delay) -> Rival {
+    Rival { placing, hedge: Some(delay) }
+}
+
+/// The rivals by name, and what they do.
+pub const RIVALS: &[(&str, &str, Rival)] = &[
+    ("round-robin", "each server in turn: nginx, gRPC, Envoy by default", places(Placing::RoundRobin)),
+    (
+        "least-request",
+        "the fewer open requests of two random servers: Envoy",
+        places(Placing::LeastRequest { choices: Some(2) }),
+    ),
+    (
+        "least-request-of-all",
+        "the fewest open requests: nginx least_conn, haproxy leastconn, Envoy's full scan",
+        places(Placing::LeastRequest { choices: None }),
+    ),
+    ("peak-ewma", "the lower peak EWMA of two random servers: Finagle, linkerd, tower", places(EWMA)),
+    ("peak-ewma-of-4", "the lowest of four", places(Placing::PeakEwma { choices: 4 })),
+    ("c3", "C3's score of what answers told (NSDI 2015)", places(Placing::C3)),
+    ("c3-on-probes", "C3's score of what probes told", places(Placing::C3OnProbes)),
+    ("prequal", "Prequal with Q_RIF 0.84 (NSDI 2024)", places(Placing::Prequal { quantile: 0.84 })),
+    (
+        "prequal-0.6",
+        "Prequal with Q_RIF 0.6, as prequal-rs has it",
+        places(Placing::Prequal { quantile: 0.6 }),
+    ),
+    ("round-robin-hedge-40ms", "a copy after 40 ms: Envoy, gRPC", hedges(Placing::RoundRobin, FIXED)),
+    (
+        "round-robin-hedge-p90",
+        "a copy after the learned p90, for 10 %: bhope/hedge, tower",
+        hedges(Placing::RoundRobin, P90),
+    ),
+    ("peak-ewma-hedge-40ms", "both", hedges(EWMA, FIXED)),
+    ("peak-ewma-hedge-p90", "both", hedges(EWMA, P90)),
 ];
 
-/// The contender of this name.
-pub fn named(name: &str) -> Option<Contender> {
-    CONTENDERS.iter().find(|(own, _)| *own == name).map(|(_, contender)| *contender)
+impl Rival {
+    /// The rival of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        RIVALS.iter().find(|(own, ..)| *own == name).map(|(.., rival)| *rival)
+    }
 }
 
 /// A rule that picks servers: the whole state of one client.

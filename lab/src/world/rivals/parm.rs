@@ -4,30 +4,37 @@ use std::collections::{BTreeMap, HashMap};
 
 use parm_dispatcher::{
     self as dispatcher, Action, By, Dispatcher, InstanceKey, InstanceSpec, JobKey, ModelKey, ModelSettings,
-    Policy, Submission, Time,
+    Submission, Time,
 };
 use parm_grants::{Order, Told};
+use parm_settings::Cost;
+use parm_workload::Outcome;
+use parm_workload::service::Service;
+use smallvec::SmallVec;
 
+use super::Setup;
 use super::simulation::{End, Frontend, Wire};
-use crate::world::Plan;
 
 pub(super) struct Parm {
     dispatcher: Dispatcher<u64, u64>,
     model: ModelKey,
     stand_in: Option<ModelKey>,
-    cost: f64,
+    cost: Cost,
+    service: Service,
     servers: Vec<InstanceKey>,
-    jobs: HashMap<u64, (JobKey, u64)>,
+    /// The jobs at servers, and their queries.
+    jobs: HashMap<u64, (JobKey, SmallVec<[u64; 1]>)>,
     names: BTreeMap<JobKey, u64>,
     /// The next moment at which the dispatcher is woken.
     wakes: Time,
 }
 
 impl Parm {
-    pub(super) fn new(plan: &Plan, policy: Policy) -> Self {
+    pub(super) fn new(setup: &Setup) -> Self {
+        let (plan, (of_stand_in, cost)) = (&setup.plan, setup.stand_in);
         let mut dispatcher = Dispatcher::new();
-        let stand_in = policy.stand_in.map(|_| dispatcher.add_model(ModelSettings::default()));
-        let model = dispatcher.add_model(ModelSettings { policy, stand_in, ..plan.settings });
+        let stand_in = plan.settings.policy.stand_in.map(|_| dispatcher.add_model(of_stand_in));
+        let model = dispatcher.add_model(ModelSettings { stand_in, ..plan.settings });
         let models: Vec<ModelKey> = std::iter::once(model).chain(stand_in).collect();
         let spec = InstanceSpec::new(models, plan.slots);
         let servers = (0..plan.instances).map(|_| dispatcher.join(Time::ZERO, &spec)).collect();
@@ -35,7 +42,8 @@ impl Parm {
             dispatcher,
             model,
             stand_in,
-            cost: plan.stand_in_cost.unwrap_or_default(),
+            cost,
+            service: plan.service.clone(),
             servers,
             jobs: HashMap::new(),
             names: BTreeMap::new(),
@@ -49,10 +57,12 @@ impl Parm {
         for action in self.dispatcher.actions() {
             match action {
                 Action::Run { job, instance, model, rows, .. } => {
-                    let Some(row) = rows.first() else { continue };
-                    let share = if self.stand_in == Some(model) { self.cost } else { 1.0 };
-                    let name = wire.send(row.payload, server(instance), share);
-                    self.jobs.insert(name, (job, row.payload));
+                    let rows: SmallVec<[u64; 1]> = rows.into_iter().map(|row| row.payload).collect();
+                    let is_stand_in = self.stand_in == Some(model);
+                    let count = rows.len();
+                    let times = if is_stand_in { self.cost.of(count) } else { self.service.rows(count) };
+                    let name = wire.send(rows.clone(), server(instance), times);
+                    self.jobs.insert(name, (job, rows));
                     self.names.insert(job, name);
                 }
                 Action::Cancel { job, .. } => {
@@ -64,7 +74,12 @@ impl Parm {
                 Action::Return { instance } => wire.order(server(instance), Order::Return),
                 Action::Tell { .. } | Action::Probe { .. } => {}
                 Action::Reply { payload, result, .. } => {
-                    wire.reply(payload, result.ok().map(|answer| answer.by == By::StandIn));
+                    let outcome = result.map_or(Outcome::Failed, |answer| match answer.by {
+                        By::StandIn => Outcome::StandIn,
+                        By::Copy => Outcome::Hedged,
+                        By::Model | By::Reconstruction => Outcome::Exact,
+                    });
+                    wire.reply(payload, outcome);
                 }
             }
         }
@@ -84,9 +99,9 @@ impl Frontend for Parm {
     }
 
     fn ended(&mut self, end: End, wire: &mut Wire<'_>) {
-        let Some((job, query)) = self.jobs.remove(&end.job) else { return };
+        let Some((job, queries)) = self.jobs.remove(&end.job) else { return };
         self.names.remove(&job);
-        let output = std::iter::once(Some(query)).collect();
+        let output = queries.into_iter().map(Some).collect();
         let end = end.told.map_or(dispatcher::End::Cancelled, |_| dispatcher::End::Answered(output));
         self.dispatcher.ended(wire.now, job, end);
         self.execute(wire);

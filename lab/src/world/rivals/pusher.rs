@@ -13,6 +13,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use parm_dispatcher::Time;
+use parm_durations::PositiveMillis;
+use parm_workload::Outcome;
+use serde::{Deserialize, Serialize};
+use smallvec::smallvec;
 
 use super::simulation::{End, Frontend, Wire};
 use super::{Probe, Rule, Seen, View};
@@ -55,7 +59,7 @@ impl Pusher {
     }
 
     fn send(&mut self, query: u64, server: usize, wire: &mut Wire<'_>) {
-        let job = wire.send(query, server, 1.0);
+        let job = wire.send(smallvec![query], server, 1.0);
         self.open[server] += 1;
         self.jobs.insert(job, Sent { query, server, at: wire.now });
         if let Some(open) = self.queries.get_mut(&query) {
@@ -98,7 +102,8 @@ impl Frontend for Pusher {
         if let Some(hedge) = &mut self.hedge {
             hedge.answered(wire.now, wire.now.since(open.arrived));
         }
-        wire.reply(sent.query, Some(false));
+        let is_first = open.jobs.first() == Some(&end.job);
+        wire.reply(sent.query, if is_first { Outcome::Exact } else { Outcome::Hedged });
         self.give_up(open.jobs, wire);
     }
 
@@ -109,7 +114,7 @@ impl Frontend for Pusher {
     fn wakes(&mut self, query: u64, wire: &mut Wire<'_>) {
         let Some(open) = self.queries.get(&query) else { return };
         if wire.now >= open.deadline {
-            wire.reply(query, None);
+            wire.reply(query, Outcome::Failed);
             let jobs = self.queries.remove(&query).map(|open| open.jobs);
             return self.give_up(jobs.unwrap_or_default(), wire);
         }
@@ -128,10 +133,15 @@ impl Frontend for Pusher {
 }
 
 /// When a late query is sent again.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Delay {
-    /// After this time.
-    Fixed(Duration),
+    /// After a fixed time.
+    Fixed {
+        /// Milliseconds.
+        #[serde(rename = "ms", with = "PositiveMillis")]
+        after: Duration,
+    },
     /// After this quantile of recent latencies.
     Learned {
         /// The quantile.
@@ -173,7 +183,7 @@ impl Hedge {
     /// A query is sent. Returns after which time it is late.
     pub(super) fn sent(&mut self) -> Option<Duration> {
         match self.delay {
-            Delay::Fixed(delay) => Some(delay),
+            Delay::Fixed { after } => Some(after),
             Delay::Learned { quantile, ratio, burst } => {
                 self.tokens = (self.tokens + ratio).min(burst);
                 self.quantile(quantile)
@@ -185,7 +195,7 @@ impl Hedge {
     pub(super) fn may_send(&mut self) -> bool {
         let may = self.tokens >= 1.0;
         match self.delay {
-            Delay::Fixed(_) => true,
+            Delay::Fixed { .. } => true,
             Delay::Learned { .. } => {
                 self.tokens -= f64::from(u8::from(may));
                 may
@@ -258,7 +268,7 @@ mod tests {
 
     #[test]
     fn fixed_time_has_no_limit() {
-        let mut hedge = Hedge::new(Delay::Fixed(40 * MS));
+        let mut hedge = Hedge::new(Delay::Fixed { after: 40 * MS });
         assert_eq!(hedge.sent(), Some(40 * MS));
         assert!((0..1000).all(|_| hedge.may_send()));
     }

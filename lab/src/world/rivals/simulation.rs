@@ -2,63 +2,86 @@
 //!
 //! At the same moment runs and messages come first, then what frontends planned, then queries that arrive, as in
 //! [`World`](crate::world::World). A query of a closed load arrives when another one ends. A run on a server that crashes never
-//! ends, so crashes are no faults for this simulation. A hung server still answers probes, as one whose engine is frozen
+//! ends, so experiments allow no crashes here. A hung server still answers probes, as one whose engine is frozen
 //! does; a server that is cut off does not.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
-use parm_dispatcher::Time;
+use parm_dispatcher::{ModelSettings, Time};
 use parm_grants::{Granter, Order, Told as Grant};
+use parm_settings::Cost;
 use parm_workload::arrivals::Times;
-use parm_workload::{Ending, Error, Random, State};
+use parm_workload::{Ending, Error, Outcome, Random, State};
+use smallvec::SmallVec;
 
 use super::parm::Parm;
 use super::prequal::Latencies;
 use super::pusher::{Hedge, Pusher};
-use super::{Contender, Probe, Told};
+use super::{Probe, Rival, Simulated, Told};
 use crate::world::server::{Machines, Server};
 use crate::world::{Plan, millis};
 
-/// A run of a contender.
+/// A run of a rival, or of parm.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The arrivals, the servers and what goes wrong. parm has the settings of the plan, but the contender's policy. Coding,
-    /// second models and servers apart are for [`World`](crate::world::World) only.
+    /// The arrivals, the servers, what goes wrong, and the settings of parm. Coding, second models and servers apart are for
+    /// [`World`](crate::world::World) only.
     pub plan: Plan,
-    /// Queries that are always open: one arrives when another one ends. `None` if queries arrive at the plan's times.
-    pub closed: Option<u32>,
-    /// Runs of a server at a time.
-    pub lanes: usize,
+    /// The rival; without one, parm.
+    pub rival: Option<Rival>,
+    /// The settings of parm's stand-in, and its cost.
+    pub stand_in: (ModelSettings, Cost),
+    /// What is between clients and servers.
+    pub simulated: Simulated,
     /// Clients or frontends; each gets queries at random.
     pub clients: u32,
-    /// The time of a message from a client to a server, and back.
-    pub network: Duration,
-    /// Whether servers stop a cancelled run; otherwise it goes on to its end.
-    pub cancels: bool,
     /// Whether servers grant their room to parm's frontends; otherwise each frontend uses what it observes.
     pub grants: bool,
 }
 
-/// What a contender did.
+/// What became of the queries.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Nanoseconds from arrival to answer, sorted. A query without an answer counts as its deadline at least.
-    pub latencies: Vec<u64>,
-    /// The share of queries without an answer.
-    pub failed: f64,
-    /// The share of approximate answers.
-    pub approximate: f64,
-    /// Work that began beyond one run for each query, as a share of that.
+    /// Each query, in the order of arrival.
+    pub queries: Vec<Ended>,
+    /// The first queries, which are not counted.
+    pub warm_up: usize,
+    /// Runs that began as the first one of their query, in runs of one row.
+    pub needed: f64,
+    /// Other runs that began.
     pub extra: f64,
-    /// Messages of asks and grants for each query.
-    pub messages: f64,
+    /// Nanoseconds that servers worked.
+    pub busy: u64,
+    /// The largest number of open queries.
+    pub most_open: usize,
+    /// The time at the end.
+    pub end: Time,
+}
+
+/// A query that has its reply.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// When it arrived.
+    pub arrived: Time,
+    /// Nanoseconds until its reply; at least the deadline if that is no answer.
+    pub latency: u64,
+    /// How it ended.
+    pub outcome: Outcome,
 }
 
 impl Report {
+    /// The queries that count.
+    pub fn counted(&self) -> &[Ended] {
+        &self.queries[self.warm_up.min(self.queries.len())..]
+    }
+
     /// A quantile of the latencies, in milliseconds.
     pub fn millis(&self, quantile: f64) -> f64 {
-        millis(&self.latencies, quantile)
+        let mut latencies: Vec<u64> = self.counted().iter().map(|ended| ended.latency).collect();
+        latencies.sort_unstable();
+        millis(&latencies, quantile)
     }
 }
 
@@ -90,15 +113,14 @@ pub(super) struct Wire<'a> {
     client: u32,
     jobs: &'a mut Vec<Job>,
     events: &'a mut Events,
-    messages: &'a mut u64,
 }
 
 impl Wire<'_> {
-    /// Sends a query to a server; the run takes this share of the model's time. Returns the job's name.
-    pub(super) fn send(&mut self, query: u64, server: usize, share: f64) -> u64 {
+    /// Sends queries to a server; the run takes so many times as long as that of one query. Returns the job's name.
+    pub(super) fn send(&mut self, queries: SmallVec<[u64; 1]>, server: usize, times: f64) -> u64 {
         let (client, unknown) = (self.client, Time::ZERO);
         let (met, granted, received, began) = (0, false, unknown, unknown);
-        self.jobs.push(Job { query, client, server, share, granted, met, received, began });
+        self.jobs.push(Job { queries, client, server, times, granted, met, received, began });
         let job = self.jobs.len() as u64 - 1;
         self.events.note(self.there, Class::Message, move |all| all.receive(job));
         job
@@ -109,9 +131,9 @@ impl Wire<'_> {
         self.events.note(self.there, Class::Message, move |all| all.withdraw(job));
     }
 
-    /// Answers a query, exactly or approximately; `None` gives it up.
-    pub(super) fn reply(&mut self, query: u64, approximate: Option<bool>) {
-        self.events.note(self.now, Class::Message, move |all| all.replied(query, approximate));
+    /// Answers a query, or gives it up.
+    pub(super) fn reply(&mut self, query: u64, outcome: Outcome) {
+        self.events.note(self.now, Class::Message, move |all| all.replied(query, outcome));
     }
 
     /// Asks a server how it is.
@@ -122,7 +144,6 @@ impl Wire<'_> {
 
     /// Asks a server for room, or returns a grant.
     pub(super) fn order(&mut self, server: usize, order: Order) {
-        *self.messages += 1;
         let client = self.client;
         self.events.note(self.there, Class::Message, move |all| all.ordered(client, server, order));
     }
@@ -137,16 +158,23 @@ impl Wire<'_> {
 }
 
 struct Job {
-    query: u64,
+    queries: SmallVec<[u64; 1]>,
     client: u32,
     server: usize,
-    share: f64,
+    times: f64,
     /// Whether it uses a grant.
     granted: bool,
     /// Requests that it met at the server.
     met: usize,
     received: Time,
     began: Time,
+}
+
+struct Query {
+    arrived: Time,
+    /// Whether a run began for it.
+    began: bool,
+    ended: Option<Ended>,
 }
 
 /// What comes earlier at the same moment.
@@ -175,15 +203,16 @@ impl Events {
 }
 
 impl Setup {
-    /// A plan with one client and a network without delay.
+    /// parm, with one client and messages that take no time.
     pub fn new(plan: Plan) -> Self {
-        let (lanes, clients, network) = (1, 1, Duration::ZERO);
-        Self { plan, closed: None, lanes, clients, network, cancels: false, grants: false }
+        let of_stand_in = ModelSettings { max_rows: plan.settings.max_rows, ..ModelSettings::default() };
+        let stand_in = (of_stand_in, Cost::linear(plan.stand_in_cost.unwrap_or_default()));
+        Self { plan, rival: None, stand_in, simulated: Simulated::default(), clients: 1, grants: false }
     }
 
     /// Runs until each query has its reply.
-    pub fn run(&self, contender: Contender) -> Result<Report, Error> {
-        let mut simulation = Simulation::new(self, contender)?;
+    pub fn run(&self) -> Result<Report, Error> {
+        let mut simulation = Simulation::new(self)?;
         while simulation.advance() {}
         Ok(simulation.report())
     }
@@ -206,37 +235,33 @@ struct Simulation<'a> {
     next_arrival: Time,
     /// Queries that have not arrived.
     left: u64,
-    /// When each query arrived, and how long it took.
-    queries: Vec<(Time, Option<u64>)>,
-    open: u64,
-    failed: u64,
-    approximate: u64,
-    work: f64,
-    messages: u64,
+    queries: Vec<Query>,
+    open: usize,
+    most_open: usize,
+    needed: f64,
+    extra: f64,
+    busy: u64,
 }
 
 impl<'a> Simulation<'a> {
-    fn new(setup: &'a Setup, contender: Contender) -> Result<Self, Error> {
+    fn new(setup: &'a Setup) -> Result<Self, Error> {
         let plan = &setup.plan;
         let servers = plan.instances as usize;
         let mut draw = Random::of(plan.seed, [RIVALS]);
         let frontends = (0..setup.clients).map(|_| -> Box<dyn Frontend> {
-            match contender {
-                Contender::Rival(placing, delay) => {
-                    let rule = placing.rule(servers, setup.clients as usize, &mut draw);
-                    Box::new(Pusher::new(rule, delay.map(Hedge::new), servers))
-                }
-                Contender::Parm(policy) => Box::new(Parm::new(plan, policy)),
-            }
+            let Some(Rival { placing, hedge }) = setup.rival else { return Box::new(Parm::new(setup)) };
+            let rule = placing.rule(servers, setup.clients as usize, &mut draw);
+            Box::new(Pusher::new(rule, hedge.map(Hedge::new), servers))
         });
         let frontends = frontends.collect();
-        let grants = setup.grants && matches!(contender, Contender::Parm(_));
+        let grants = setup.grants && setup.rival.is_none();
         let granter = |_| {
             let mut granter = Granter::new(plan.slots);
             (0..setup.clients).for_each(|client| granter.join(client));
             (granter, Time::MAX)
         };
-        let arrivals = setup.closed.is_none().then(|| plan.arrivals.schedule(plan.seed)).transpose()?;
+        let closed = setup.simulated.closed.map_or(0, NonZeroU32::get);
+        let arrivals = (closed == 0).then(|| plan.arrivals.schedule(plan.seed)).transpose()?;
         let mut simulation = Self {
             setup,
             now: Time::ZERO,
@@ -253,14 +278,14 @@ impl<'a> Simulation<'a> {
             left: plan.queries,
             queries: Vec::with_capacity(plan.queries as usize),
             open: 0,
-            failed: 0,
-            approximate: 0,
-            work: 0.0,
-            messages: 0,
+            most_open: 0,
+            needed: 0.0,
+            extra: 0.0,
+            busy: 0,
         };
         (0..simulation.granters.len()).for_each(|server| simulation.grant(server));
         simulation.draw_arrival();
-        (0..setup.closed.unwrap_or_default()).for_each(|_| simulation.arrive());
+        (0..closed).for_each(|_| simulation.arrive());
         Ok(simulation)
     }
 
@@ -293,9 +318,10 @@ impl<'a> Simulation<'a> {
         }
         self.left -= 1;
         self.open += 1;
+        self.most_open = self.most_open.max(self.open);
         let client = self.draw.below(self.frontends.len()) as u32;
         let query = self.queries.len() as u64;
-        self.queries.push((self.now, None));
+        self.queries.push(Query { arrived: self.now, began: false, ended: None });
         let deadline = self.now + self.setup.plan.deadline;
         self.tell(client, |frontend, wire| frontend.arrives(query, deadline, wire));
     }
@@ -305,18 +331,17 @@ impl<'a> Simulation<'a> {
         let mut wire = Wire {
             now: self.now,
             draw: &mut self.draw,
-            there: self.now + self.setup.network,
+            there: self.now + self.setup.simulated.message,
             client,
             jobs: &mut self.jobs,
             events: &mut self.events,
-            messages: &mut self.messages,
         };
         what(&mut *self.frontends[client as usize], &mut wire);
     }
 
     /// A message to a client arrives after the network's time.
     fn send(&mut self, message: impl FnOnce(&mut Simulation<'_>) + 'static) {
-        self.events.note(self.now + self.setup.network, Class::Message, message);
+        self.events.note(self.now + self.setup.simulated.message, Class::Message, message);
     }
 
     /// A client learns that a job is over.
@@ -324,20 +349,16 @@ impl<'a> Simulation<'a> {
         self.send(move |all| all.tell(client, |frontend, wire| frontend.ended(end, wire)));
     }
 
-    fn replied(&mut self, query: u64, approximate: Option<bool>) {
-        let plan = &self.setup.plan;
-        let (arrived, took) = &mut self.queries[query as usize];
-        if took.is_some() {
+    fn replied(&mut self, query: u64, outcome: Outcome) {
+        let Query { arrived, ended, .. } = &mut self.queries[query as usize];
+        if ended.is_some() {
             return;
         }
-        let late = if approximate.is_none() { plan.deadline } else { Duration::ZERO };
-        *took = Some(self.now.since(*arrived).max(late).as_nanos() as u64);
+        let late = if outcome == Outcome::Failed { self.setup.plan.deadline } else { Duration::ZERO };
+        let latency = self.now.since(*arrived).max(late).as_nanos() as u64;
+        *ended = Some(Ended { arrived: *arrived, latency, outcome });
         self.open -= 1;
-        if query >= plan.warm_up {
-            self.failed += u64::from(approximate.is_none());
-            self.approximate += u64::from(approximate == Some(true));
-        }
-        if self.setup.closed.is_some() {
+        if self.setup.simulated.closed.is_some() {
             self.events.note(self.now, Class::Arrival, |all| all.arrive());
         }
     }
@@ -348,7 +369,7 @@ impl<'a> Simulation<'a> {
         if matches!(state, State::Works | State::Hangs) {
             let in_flight = self.servers[server].in_flight() as u32;
             let latency = self.latencies[server].at(in_flight);
-            let probe = Probe { server, at: self.now + self.setup.network, in_flight, latency };
+            let probe = Probe { server, at: self.now + self.setup.simulated.message, in_flight, latency };
             self.send(move |all| all.frontends[client as usize].probed(probe));
         }
     }
@@ -372,10 +393,8 @@ impl<'a> Simulation<'a> {
     /// Sends what a server tells of its room, and notes when it looks again.
     fn grant(&mut self, server: usize) {
         let (granter, looks) = &mut self.granters[server];
-        let there = self.now + self.setup.network;
+        let there = self.now + self.setup.simulated.message;
         for (client, grant) in granter.told() {
-            // A grant that stays after a job goes with its answer.
-            self.messages += 1;
             self.events.note(there, Class::Message, move |all| {
                 all.tell(client, |frontend, wire| frontend.granted(server, grant, wire));
             });
@@ -409,7 +428,8 @@ impl<'a> Simulation<'a> {
             if granted {
                 self.frees(server, None);
             }
-        } else if self.setup.cancels && here.stop(|own| *own == job).is_some() {
+        } else if self.setup.simulated.cancels && here.stop(|own| *own == job).is_some() {
+            self.busy += self.worked(job);
             self.frees(server, Some(client));
         } else {
             return;
@@ -425,7 +445,8 @@ impl<'a> Simulation<'a> {
             return;
         }
         self.latencies[server].add(of.met as u32, self.now.since(of.received).as_nanos() as u64);
-        let run = self.now.since(of.began).as_nanos() as u64;
+        let run = self.worked(job);
+        self.busy += run;
         let told = Some(Told { run, in_flight: self.servers[server].in_flight() as u32 });
         self.frees(server, Some(client));
         self.answer(client, End { job, told });
@@ -442,34 +463,40 @@ impl<'a> Simulation<'a> {
 
     /// Starts runs while a server has idle lanes.
     fn proceed(&mut self, server: usize) {
-        while let Some(job) = self.servers[server].next(self.setup.lanes) {
+        let lanes = self.setup.simulated.lanes.get().into();
+        while let Some(job) = self.servers[server].next(lanes) {
             self.servers[server].running.push(job);
             let of = &mut self.jobs[job as usize];
             if let Some((granter, _)) = self.granters.get_mut(server).filter(|_| !of.granted) {
                 granter.begin();
             }
             of.began = self.now;
-            if of.query >= self.setup.plan.warm_up {
-                self.work += of.share;
+            let each = of.times / of.queries.len() as f64;
+            for query in &of.queries {
+                let began = std::mem::replace(&mut self.queries[*query as usize].began, true);
+                *if began { &mut self.extra } else { &mut self.needed } += each;
             }
-            let length = self.machines.schedule.longest(server as u32, [of.query]);
-            if let Ending::Answered { at, .. } = self.machines.run(server, self.now, of.share * length) {
+            let length = self.machines.schedule.longest(server as u32, of.queries.iter().copied());
+            if let Ending::Answered { at, .. } = self.machines.run(server, self.now, of.times * length) {
                 self.events.note(at, Class::Message, move |all| all.end(job));
             }
         }
     }
 
+    /// Nanoseconds since a job's run began.
+    fn worked(&self, job: u64) -> u64 {
+        self.now.since(self.jobs[job as usize].began).as_nanos() as u64
+    }
+
     fn report(self) -> Report {
-        let counted = &self.queries[(self.setup.plan.warm_up as usize).min(self.queries.len())..];
-        let mut latencies: Vec<u64> = counted.iter().filter_map(|(_, took)| *took).collect();
-        latencies.sort_unstable();
-        let count = latencies.len().max(1) as f64;
         Report {
-            failed: self.failed as f64 / count,
-            approximate: self.approximate as f64 / count,
-            extra: self.work / count - 1.0,
-            messages: self.messages as f64 / self.queries.len().max(1) as f64,
-            latencies,
+            queries: self.queries.into_iter().filter_map(|query| query.ended).collect(),
+            warm_up: self.setup.plan.warm_up as usize,
+            needed: self.needed,
+            extra: self.extra,
+            busy: self.busy,
+            most_open: self.most_open,
+            end: self.now,
         }
     }
 }
