@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use parm_encoder::{CodeSpec, Kind};
+use parm_parity_models::bundle::Meaning;
 use parm_parity_models::onnx::Model;
 use parm_parity_models::onnx::rewrite::{self, End, Student, Weights};
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,7 @@ use super::{Shape, build};
 use crate::data::Samples;
 use crate::fit::{Epoch, Settings, Surroundings};
 use crate::learn::{
-    Augment, Learned, Lesson, Scores, Set, copy, ends_in_softmax, fingerprint, largest, last, predictions,
+    Augment, Learned, Lesson, Set, copy, ends_in_softmax, fingerprint, largest, last, predictions,
 };
 use crate::{Array, Augmentation, Device, Error, Loss, Network};
 
@@ -134,8 +135,8 @@ impl Base {
             blanks: 0.0,
             loss,
             temperature: 1.0,
-            scores: Scores::Probabilities,
-            reconstructed: Scores::Logits,
+            meaning: Meaning::Probabilities,
+            reconstructed: Meaning::Logits,
             classes: set.labels.is_some(),
             set,
             taught,

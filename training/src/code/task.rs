@@ -2,13 +2,14 @@
 
 use burn::tensor::{Tensor, TensorData};
 use parm_encoder::{CodeSpec, Kind};
+use parm_parity_models::bundle::Meaning;
 
 use super::CodeLoss;
 use crate::evaluate::Pairs;
 use crate::fit::{Grade, Step, StepOutcome, Task, fault};
 use crate::graph::{Mode, Real, Value};
 use crate::groups::{Groups, Sampling, encode};
-use crate::learn::{BatchTruth, Marks, Scores, Set, Softening, largest, predictions, soften};
+use crate::learn::{BatchTruth, Marks, Set, Softening, largest, predictions, soften};
 use crate::network::Network;
 use crate::{Array, Error, Loss};
 
@@ -35,12 +36,12 @@ pub(super) fn cases(k: usize, r: usize) -> Vec<Vec<usize>> {
 }
 
 /// Rows for the loss: probabilities of the deployed model or of the labels, or its outputs.
-pub(super) fn rows(set: &Set, held: CodeLoss, scores: Scores) -> Result<Vec<f32>, Error> {
+pub(super) fn rows(set: &Set, held: CodeLoss, meaning: Meaning) -> Result<Vec<f32>, Error> {
     let values = set.values();
     let mut rows = set.outputs.data().to_vec();
     match held {
         CodeLoss::Mse => {}
-        CodeLoss::Kl => soften(&mut rows, values, Softening { scores, temperature: 1.0 }),
+        CodeLoss::Kl => soften(&mut rows, values, Softening { meaning, temperature: 1.0 }),
         CodeLoss::Xent => {
             rows.fill(0.0);
             let labels = set.labels.as_ref().ok_or(Error::NoLabels)?;

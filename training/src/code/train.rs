@@ -11,7 +11,7 @@ use super::{CodeLoss, CodeRecipe, Encoder};
 use crate::data::Samples;
 use crate::fit::{self, Epoch, Surroundings};
 use crate::groups::Sampling;
-use crate::learn::{Marks, Materials, Scores, fingerprint, hold, meaning as graph_meaning, taught};
+use crate::learn::{Marks, Materials, fingerprint, hold, meaning as graph_meaning, taught};
 use crate::{Device, Error, Network};
 
 /// Maximum number of queries: the cases of lost predictions multiply.
@@ -56,7 +56,6 @@ pub fn train(
     let set = taught(materials, &network)?;
     let meaning = graph_meaning(deployed);
     hold(&set, true)?;
-    let scores = if meaning == Meaning::Probabilities { Scores::Probabilities } else { Scores::Logits };
     let seed = recipe.run.seed;
     let sizes = Sizes { k: recipe.k, r: recipe.r, dims: set.dims().to_vec(), values: set.values(), seed };
     if recipe.encoder == Encoder::Conv && sizes.dims.len() != 3 {
@@ -78,7 +77,7 @@ pub fn train(
     let mut learning = Learning {
         networks,
         deployed: network,
-        rows: rows(&set, recipe.loss, scores)?,
+        rows: rows(&set, recipe.loss, meaning)?,
         set,
         held_out,
         sampling,

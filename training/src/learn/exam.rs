@@ -4,7 +4,7 @@ use burn::tensor::Device;
 use parm_encoder::Code;
 use parm_parity_models::bundle::{Calibration, Case, Meaning};
 
-use super::{Scores, Set, Targets, largest};
+use super::{Set, Targets, largest};
 use crate::evaluate::reconstruct::{self, Reconstruction};
 use crate::evaluate::{Pairs, single_losses};
 use crate::fit::Grade;
@@ -127,12 +127,12 @@ impl Exam {
         Ok(Grade { score: self.judge(&answers)?.degraded, loss: Some(loss) })
     }
 
-    /// Calibrates the confidence of reconstructions, whose form is `scores`. Servers withhold reconstructions that are
+    /// Calibrates the confidence of reconstructions of this meaning. Servers withhold reconstructions that are
     /// not finite, so they do not count. `None` unless answers are classes.
     pub(crate) fn calibrate(
         &self,
         networks: &[Network],
-        scores: Scores,
+        meaning: Meaning,
     ) -> Result<Option<Calibration>, Error> {
         let Some(truth) = &self.truth else { return Ok(None) };
         let mut finite: Vec<(Vec<f32>, usize)> = Vec::new();
@@ -142,10 +142,6 @@ impl Exam {
             }
         })?;
         // A softmax behind the network's scores changes nothing: its logarithms are the scores, up to a constant.
-        let meaning = match scores {
-            Scores::Logits => Meaning::Logits,
-            Scores::Probabilities => Meaning::Probabilities,
-        };
         let cases: Vec<Case<'_>> =
             finite.iter().map(|(scores, truth)| Case::single(scores, meaning, *truth)).collect();
         let right = (0..self.set.len()).filter(|&row| largest(self.set.output(row)) == truth[row]).count();
@@ -173,7 +169,7 @@ mod tests {
         let array = |values: Vec<f32>| Array::new(vec![rows.len(), 2], values).unwrap();
         let set = Set { inputs: array(rows.concat()), outputs: array(said.collect()), labels: None };
         let code = CodeSpec::new(Kind::Sum, 1, 1).build().unwrap();
-        Exam::new(set, code, true, 3).unwrap().calibrate(&[network], Scores::Logits).unwrap().unwrap()
+        Exam::new(set, code, true, 3).unwrap().calibrate(&[network], Meaning::Logits).unwrap().unwrap()
     }
 
     #[test]

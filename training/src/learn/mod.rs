@@ -11,7 +11,7 @@ mod teacher;
 use burn::tensor::Tensor;
 use bytes::Bytes;
 use parm_encoder::{Code, CodeSpec};
-use parm_parity_models::bundle::Calibration;
+use parm_parity_models::bundle::{Calibration, Meaning};
 use parm_parity_models::onnx::Model;
 use parm_random::Random;
 
@@ -20,7 +20,7 @@ pub use exam::Marks;
 pub use set::Augmentation;
 pub(crate) use set::{Augment, Set};
 pub use targets::Loss;
-pub(crate) use targets::{BatchTruth, Scores, Softening, Targets, soften};
+pub(crate) use targets::{BatchTruth, Softening, Targets, soften};
 pub use teacher::{Materials, Teacher};
 pub(crate) use teacher::{copy, ends_in_softmax, fingerprint, hold, last, meaning, predictions, taught};
 
@@ -44,10 +44,10 @@ pub(crate) struct Lesson<'a> {
     pub(crate) blanks: f32,
     pub(crate) loss: Loss,
     pub(crate) temperature: f32,
-    /// The form of the teacher's outputs.
-    pub(crate) scores: Scores,
-    /// The form of reconstructions.
-    pub(crate) reconstructed: Scores,
+    /// The meaning of the teacher's outputs.
+    pub(crate) meaning: Meaning,
+    /// The meaning of reconstructions.
+    pub(crate) reconstructed: Meaning,
     /// Whether the networks are scored as classifiers.
     pub(crate) classes: bool,
     /// Whether the networks start from weights that were trained for this task.
@@ -94,7 +94,7 @@ impl Lesson<'_> {
         let targets = Targets::new(&code, set.values(), self.loss, self.temperature)?;
         let (train, held_out) = set.split(self.held_out, run.seed);
         drop(set);
-        let softening = Softening { scores: self.scores, temperature: self.temperature };
+        let softening = Softening { meaning: self.meaning, temperature: self.temperature };
         let softening = (self.loss == Loss::Kl).then_some(softening);
         let rows_of = |set: &Set| {
             let mut rows = set.outputs.data().to_vec();

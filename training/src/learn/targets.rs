@@ -5,6 +5,7 @@
 
 use burn::tensor::{Device, Tensor, TensorData, activation};
 use parm_encoder::{CodeSpec, Head};
+use parm_parity_models::bundle::Meaning;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -59,32 +60,23 @@ pub(crate) struct BatchTruth {
     pub(crate) weights: Tensor<3>,
 }
 
-/// The form of a teacher's outputs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scores {
-    /// Raw scores.
-    Logits,
-    /// Probabilities already.
-    Probabilities,
-}
-
 /// Smallest probability whose logarithm is taken.
 const TINY: f32 = 1e-12;
 
 /// Converts a teacher's outputs to probabilities.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Softening {
-    /// The form of the outputs.
-    pub(crate) scores: Scores,
+    /// The meaning of the outputs.
+    pub(crate) meaning: Meaning,
     /// Divisor of raw scores: above 1 it reduces the differences between them.
     pub(crate) temperature: f32,
 }
 
 /// Converts a teacher's outputs to probabilities in place; each row has `values` of them.
 pub(crate) fn soften(outputs: &mut [f32], values: usize, softening: Softening) {
-    let Softening { scores, temperature } = softening;
+    let Softening { meaning, temperature } = softening;
     for row in outputs.chunks_exact_mut(values.max(1)) {
-        if scores == Scores::Probabilities {
+        if meaning == Meaning::Probabilities {
             row.iter_mut().for_each(|value| *value = value.max(TINY).ln());
         }
         let largest = row.iter().fold(f32::NEG_INFINITY, |a, &b| a.max(b));
@@ -188,9 +180,9 @@ mod tests {
     fn soften_is_equal_for_logits_and_their_probabilities() {
         let mut logits = [1.0, 2.0, 3.0];
         let mut twice = logits;
-        soften(&mut twice, 3, Softening { scores: Scores::Logits, temperature: 1.0 });
-        soften(&mut twice, 3, Softening { scores: Scores::Probabilities, temperature: 2.0 });
-        soften(&mut logits, 3, Softening { scores: Scores::Logits, temperature: 2.0 });
+        soften(&mut twice, 3, Softening { meaning: Meaning::Logits, temperature: 1.0 });
+        soften(&mut twice, 3, Softening { meaning: Meaning::Probabilities, temperature: 2.0 });
+        soften(&mut logits, 3, Softening { meaning: Meaning::Logits, temperature: 2.0 });
         assert!(logits.iter().zip(&twice).all(|(a, b)| (a - b).abs() < 1e-6), "{logits:?} {twice:?}");
     }
 }

@@ -10,8 +10,8 @@ use super::ParityRecipe;
 use crate::evaluate::{self, Bench, Contender, Metric, Order, Report, Rules, Truth};
 use crate::fit::{Epoch, Surroundings};
 use crate::learn::{
-    Augment, Learned, Lesson, Marks, Materials, Scores, Teacher, copy, fingerprint, hold,
-    meaning as graph_meaning, predictions, taught,
+    Augment, Learned, Lesson, Marks, Materials, Teacher, copy, fingerprint, hold, meaning as graph_meaning,
+    predictions, taught,
 };
 use crate::{Array, Device, Error, Network};
 
@@ -57,7 +57,6 @@ pub fn train(
     let networks: Vec<Network> =
         derived(End::Raw).map(|model| Network::new(model?, device)).collect::<Result<_, Error>>()?;
     let fingerprint = fingerprint(&["parity", &format!("{recipe:?}")], &set, &[materials.graph]);
-    let scores = if meaning == Meaning::Probabilities { Scores::Probabilities } else { Scores::Logits };
     let lesson = Lesson {
         networks,
         set,
@@ -67,9 +66,9 @@ pub fn train(
         blanks: recipe.blanks,
         loss: recipe.loss(meaning),
         temperature: recipe.temperature,
-        scores,
+        meaning,
         // Only a sum of probabilities is trained as it is; slots are raw.
-        reconstructed: if code.output_scale() > 1 { Scores::Logits } else { scores },
+        reconstructed: if code.output_scale() > 1 { Meaning::Logits } else { meaning },
         classes,
         taught: false,
         augment: (!recipe.augment.is_none())

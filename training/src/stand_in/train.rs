@@ -11,8 +11,8 @@ use super::outputs::{Evened, evened, evening};
 use crate::evaluate::{Metric, Truth, score};
 use crate::fit::{Epoch, Surroundings};
 use crate::learn::{
-    Augment, Learned, Lesson, Marks, Materials, Scores, Set, Teacher, copy, ends_in_softmax, fingerprint,
-    hold, meaning as graph_meaning, predictions, taught,
+    Augment, Learned, Lesson, Marks, Materials, Set, Teacher, copy, ends_in_softmax, fingerprint, hold,
+    meaning as graph_meaning, predictions, taught,
 };
 use crate::{Device, Error, Loss, Network};
 
@@ -89,8 +89,8 @@ pub fn train(
         blanks: 0.0,
         loss,
         temperature: recipe.temperature,
-        scores: if meaning == Meaning::Probabilities { Scores::Probabilities } else { Scores::Logits },
-        reconstructed: if is_raw { Scores::Logits } else { Scores::Probabilities },
+        meaning,
+        reconstructed: if is_raw { Meaning::Logits } else { Meaning::Probabilities },
         classes,
         taught: recipe.start == Start::Deployed,
         augment: (!recipe.augment.is_none())
