@@ -90,7 +90,7 @@ fn log_lines_have_codes_when_workers_are_missing() {
     let parm = Parm::listening(&[&["serve", "--set", &file], &gone[..]].concat());
     until_logged(&parm, "instance not connected", StableCode::Unreachable);
     until_logged(&parm, "skipped an invalid line", StableCode::WorkersFile);
-    until_logged(&parm, "cannot resolve", StableCode::NameUnresolved);
+    until_logged(&parm, "cannot list all workers", StableCode::NameUnresolved);
 }
 
 #[test]

@@ -58,8 +58,10 @@ fn check_every_pattern(spec: &CodeSpec, members: Set, seed: u64) -> Result<(), T
                 match result {
                     Ok(actual) => {
                         prop_assert!(claimed, "{context}: decoded a loss that is not claimed");
+                        // A condition number of up to 60 magnifies the rounding of sums of eight.
+                        let tolerance = if spec.r < 3 { 1e-5 } else { 1e-4 };
                         prop_assert!(
-                            agree(&actual, &predictions[slot], 1e-5),
+                            agree(&actual, &predictions[slot], tolerance),
                             "{context}: {actual:?} instead of {:?}",
                             predictions[slot]
                         );

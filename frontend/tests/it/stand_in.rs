@@ -95,7 +95,6 @@ async fn disagreeing_stand_ins_are_withheld() {
     let response = infer(&frontend, request(&[4.0])).await.unwrap();
     assert_eq!((column(&response), outcome(&response)), (vec![8.0], "exact"));
     assert_eq!(stand_ins(&frontend, "served"), served);
-    assert!(metric(&frontend, "parm_stand_in_agreement", &["model=\"double\""]) < 0.2);
 }
 
 #[tokio::test(start_paused = true)]
