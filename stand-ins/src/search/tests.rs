@@ -426,7 +426,9 @@ fn told_figures_hold_on_unseen_rows() {
     let stage = Stage::new();
     // Rows that are given several times must not count as more.
     for (seed, (end, copies)) in ends.iter().flat_map(|end| [(*end, 1), (*end, 3)]).enumerate() {
-        let (model, seed) = (ending_in(end, seed as u64), 100 + seed as u64);
+        // A random network may answer nearly always the same; these do not.
+        let seed = seed as u64 / 2 * 4 + seed as u64 % 2;
+        let (model, seed) = (ending_in(end, seed), 100 + seed);
         let path = stage.workshop.write("model", model.bytes()).unwrap();
         let given = values(180 / copies, seed).repeat(copies);
         let array = Tensor::from_f32([180, WIDE].as_slice(), &given).unwrap();
