@@ -315,7 +315,7 @@ pub struct Serve {
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
     /// Folder for inputs and answers of a share of the requests, for `parm stand-in`. It holds the data of clients; settings
-    /// under frontend.capture set the share and limit size and age
+    /// under frontend.capture set the share and the age
     #[arg(long, value_name = "FOLDER")]
     pub capture: Option<PathBuf>,
 }

@@ -18,8 +18,9 @@ pub struct StandInSettings {
     /// Largest share of approximate answers in any minute, and 20 in any case. At the bound, late queries wait for predictions; no
     /// query fails. Default 0.05.
     pub bound: Fraction,
-    /// Hedges late jobs that no stand-in can replace. Default true.
-    // Not while queries wait for instances, nor if a stand-in's answer comes sooner.
+    /// Hedges late jobs that no stand-in can replace, unless queries wait for instances or a stand-in's answer comes sooner. Only
+    /// tests of stand-ins alone do without.
+    #[serde(skip)]
     pub hedge: bool,
     /// Least confidence of an answer that is returned; a higher threshold of the bundle counts. Stand-ins without a bundle have
     /// no confidence and need 0. Default 0.
@@ -43,15 +44,12 @@ pub enum InOutage {
     Fail,
 }
 
-/// Comparison of predictions with their stand-ins, and its consequences.
+/// Comparison of predictions with their stand-ins. Instances whose predictions disagree are ejected, if the others can bear the load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgreementSettings {
     /// Least agreement with predictions at which stand-ins answer. Default 0.8.
     pub floor: Fraction,
-    /// Ejects instances whose predictions disagree, if the others can bear the load. Otherwise they are only reported. Default
-    /// true.
-    pub eject: bool,
 }
 
 impl Default for StandInSettings {
@@ -70,6 +68,6 @@ impl Default for StandInSettings {
 
 impl Default for AgreementSettings {
     fn default() -> Self {
-        Self { floor: Fraction::percent(80), eject: true }
+        Self { floor: Fraction::percent(80) }
     }
 }

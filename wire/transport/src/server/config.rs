@@ -40,9 +40,9 @@ pub struct Config {
     // A connection costs a file descriptor and a few kilobytes.
     #[serde(with = "Whole::<1, 1_000_000>")]
     pub max_connections: NonZeroUsize,
-    /// Timeout for the head of a request. Default 10000.
-    // Slow clients must not hold connections for ever. The same holds for bodies and answers.
-    #[serde(rename = "head_timeout_ms", with = "PositiveMillis")]
+    /// Timeout for the head of a request: a few kilobytes, on the slowest line. Slow clients must not hold connections for ever. The
+    /// same holds for bodies and answers.
+    #[serde(skip)]
     pub head_timeout: Duration,
     /// Timeout for the body of a request. Default 30000.
     #[serde(rename = "body_timeout_ms", with = "PositiveMillis")]
