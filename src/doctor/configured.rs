@@ -131,7 +131,7 @@ fn keys(settings: &Settings) -> Finding {
         };
     };
     let shown = path.display();
-    match KeyFile::text(path).and_then(|text| KeyFile::read(&text)) {
+    match KeyFile::open(path) {
         Ok(file) => {
             let of = |role| file.keys.iter().filter(|key| key.role == role).count();
             let counts = Role::ALL.map(|role| format!("{} {role}", of(role)));
