@@ -325,7 +325,7 @@ fn file(path: &Path) -> anyhow::Result<toml::Table> {
 }
 
 /// Settings outside of the models' that were removed, and why each is gone.
-const REMOVED: [(&str, &str); 29] = [
+const REMOVED: &[(&str, &str)] = &[
     ("frontend.neighbours", "frontends tell each other nothing"),
     ("frontend.requests.retry_after_ms", "a second fits all clients"),
     ("frontend.instances.models_interval_ms", "models are checked every 5 s"),
@@ -335,10 +335,11 @@ const REMOVED: [(&str, &str); 29] = [
     ("frontend.instances.drain_timeout_ms", "a removed instance has 30 s for its jobs"),
     ("frontend.client.connect_timeout_ms", "a second is enough to connect"),
     ("frontend.client.load_timeout_ms", "a server has five minutes to load a model, and loads on after that"),
-    ("frontend.client.tensors", "servers that do not list the binary tensor extension get JSON"),
+    ("frontend.capture.max_age_s", "a week has every hour of the traffic"),
     ("frontend.capture.max_mb", "1 GiB is many times what a search for stand-ins reads"),
     ("frontend.kubernetes.service_account", "the folder is the same in all pods"),
     ("server.head_timeout_ms", "10 s are enough for a few kilobytes"),
+    ("server.idle_timeout_ms", "five minutes are longer than load balancers keep a connection"),
     ("server.max_streams", "a connection has 1,024 streams"),
     ("server.frames", "a connection has 1,024 requests in progress and queues 128 MiB"),
     ("backend.weights", "only shares have weights: list the model in one"),

@@ -218,6 +218,7 @@ mod tests {
             ("stand_in.min_confidence", json!(0.7), Err("frontend: less confident answers are dropped")),
             ("stand_in.in_outage", json!("fail"), Ok(StandIn)),
             ("stand_in.agreement.floor", json!(0.7), Err("frontend: agreement")),
+            ("stand_in.agreement.eject", json!(false), Err("frontend: agreement")),
             ("ejection.enabled", json!(false), Ok(Hedge)),
             ("no_instance_grace_ms", json!(7), Ok(Hedge)),
             ("backup_model", json!("small"), Err("frontend: which model has the role")),

@@ -31,10 +31,6 @@ const REMOVED: &[(&str, &str)] = &[
     ("stand_in.grace", "stand_in.late_factor says when an answer is given"),
     ("stand_in.unsure", "a copy starts when it pays"),
     ("stand_in.bound_window", "the bound holds in any minute"),
-    (
-        "stand_in.agreement.eject",
-        "instances whose predictions disagree are ejected if the others can bear the load",
-    ),
     ("stand_in.agreement.quarantine_ms", "suspects return after a minute"),
     ("tokens", "workers that several frontends share say themselves who is next"),
 ];

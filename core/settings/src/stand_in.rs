@@ -44,12 +44,15 @@ pub enum InOutage {
     Fail,
 }
 
-/// Comparison of predictions with their stand-ins. Instances whose predictions disagree are ejected, if the others can bear the load.
+/// Comparison of predictions with their stand-ins, and its consequences.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgreementSettings {
     /// Least agreement with predictions at which stand-ins answer. Default 0.8.
     pub floor: Fraction,
+    /// Ejects instances whose predictions disagree, if the others can bear the load. Otherwise they are only reported. Default
+    /// true.
+    pub eject: bool,
 }
 
 impl Default for StandInSettings {
@@ -68,6 +71,6 @@ impl Default for StandInSettings {
 
 impl Default for AgreementSettings {
     fn default() -> Self {
-        Self { floor: Fraction::percent(80) }
+        Self { floor: Fraction::percent(80), eject: true }
     }
 }

@@ -13,7 +13,6 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use parm_durations::PositiveSeconds;
 use parm_settings::Fraction;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -33,8 +32,8 @@ pub struct Config {
     /// Largest size of the folder in megabytes: many times what a search reads. The oldest captures are removed first.
     #[serde(skip)]
     pub max_mb: NonZeroU64,
-    /// Age at which captures are removed. Default 604800: a week.
-    #[serde(rename = "max_age_s", with = "PositiveSeconds")]
+    /// Age at which captures are removed: a week has every hour of the traffic.
+    #[serde(skip)]
     pub max_age: Duration,
     /// Requests that may wait to be written; more are dropped and counted. A sample may lose some.
     #[serde(skip)]

@@ -206,6 +206,9 @@ impl State {
         );
         let Some(lines) = self.pools.get(&pool.id) else { return };
         let model = lines.own;
+        if !lines.settings.as_ref().is_some_and(|(settings, _)| settings.stand_in.agreement.eject) {
+            return;
+        }
         let is_ejected = self.react(driver, |state, now| state.dispatcher.distrust(now, instance, model));
         if let Some(known) = self.stand_in_of(pool.id) {
             known.counts.ejected += u64::from(is_ejected);

@@ -100,18 +100,22 @@ async fn disagreeing_stand_ins_are_withheld() {
 
 #[tokio::test(start_paused = true)]
 async fn wrong_instance_is_found_by_stand_ins_and_ejected() {
-    let instances = workers_with_stand_ins(6);
-    let mut config = stand_in(|_| {});
-    config.dispatch.ejection.enabled = true;
-    let frontend = warmed(config, &instances).await;
-    ask(&frontend, &instances, None, (600, 6)).await;
-    let suspects = |event: &str| metric(&frontend, "parm_suspects_total", &[&format!("event=\"{event}\"")]);
-    assert_eq!(suspects("suspected"), 0.0);
-    instances[3].becomes(Act::wrong(10 * MS));
-    ask(&frontend, &instances, Some(3), (600, 6)).await;
-    assert!(suspects("suspected") > 0.0);
-    assert_eq!(suspects("ejected"), 1.0);
-    assert_eq!(metric(&frontend, "parm_usable_instances", &["model=\"double\""]), 5.0);
+    for ejects in [true, false] {
+        let instances = workers_with_stand_ins(6);
+        let mut config = stand_in(|settings| settings.agreement.eject = ejects);
+        config.dispatch.ejection.enabled = true;
+        let frontend = warmed(config, &instances).await;
+        ask(&frontend, &instances, None, (600, 6)).await;
+        let suspects =
+            |event: &str| metric(&frontend, "parm_suspects_total", &[&format!("event=\"{event}\"")]);
+        assert_eq!(suspects("suspected"), 0.0);
+        instances[3].becomes(Act::wrong(10 * MS));
+        ask(&frontend, &instances, Some(3), (600, 6)).await;
+        assert!(suspects("suspected") > 0.0, "eject: {ejects}");
+        assert_eq!(suspects("ejected"), f64::from(u8::from(ejects)));
+        let usable = metric(&frontend, "parm_usable_instances", &["model=\"double\""]);
+        assert_eq!(usable, if ejects { 5.0 } else { 6.0 });
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,8 +20,7 @@ use crate::tls::Tls;
 pub struct Config {
     /// Protocol for `http://` and `unix:` addresses. Default `auto`.
     pub transport: Prefer,
-    /// Encoding of tensors over HTTP. Servers that do not list the binary tensor extension get JSON in any case.
-    #[serde(skip)]
+    /// Encoding of tensors over HTTP. Set `json` for servers without the binary tensor extension. Default `binary`.
     pub tensors: Tensors,
     /// Key sent to the servers as `authorization: Bearer KEY`. Its role is `infer`, or `control` to load models. Default:
     /// none.
@@ -90,7 +89,8 @@ pub enum Prefer {
 }
 
 /// The encoding of tensors over HTTP.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Tensors {
     /// The binary tensor extension.
     #[default]

@@ -50,8 +50,8 @@ pub struct Config {
     /// Timeout for a client to read an answer. Slow links need a second for every megabyte. Default 60000.
     #[serde(rename = "answer_timeout_ms", with = "PositiveMillis")]
     pub answer_timeout: Duration,
-    /// Timeout after which an idle connection is closed. Default 300000.
-    #[serde(rename = "idle_timeout_ms", with = "PositiveMillis")]
+    /// Timeout after which an idle connection is closed: longer than load balancers keep theirs, so that they close first.
+    #[serde(skip)]
     pub idle_timeout: Duration,
     /// Lifetime of a connection; it then ends after its last answer. Set it if load balancers choose servers per
     /// connection. 0 means no limit. Default 0.
