@@ -82,7 +82,7 @@ async fn reconstructions_are_exact_when_a_worker_is_stopped() {
 fn verify_fails_when_a_bundle_has_problems() {
     let verify = ["models", "verify", "--models"];
     let table = succeeds(&[&verify[..], &["models"]].concat());
-    assert!(table.contains("sum k=2 r=1") && table.contains("ok"), "{table}");
+    assert!(table.contains("slots k=2 r=1") && table.contains("ok"), "{table}");
     let json = succeeds(&[&verify[..], &["models", "fashion-lenet", "--output", "json"]].concat());
     let reports: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(reports[0]["parities"][0]["problems"], serde_json::json!([]));
