@@ -8,7 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use parm_grids::Share;
 use parm_lab::experiments::{
-    self, Config, Connect, Folder, GRID, Laboratory, Mode, Position, Results, Validity, line_of, machine,
+    self, Config, Connect, Folder, GRID, Laboratory, Mode, Position, Report, Results, Validity, line_of,
+    machine,
 };
 use parm_transport::client;
 use tokio_util::sync::CancellationToken;
@@ -105,13 +106,9 @@ fn join(
     let report = experiment.joined(&joined.records)?;
     let path = flags.results.as_ref().unwrap_or(&folders[0]);
     let folder = Folder::joined(path, experiment.config())?;
-    let began = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     let missing = format!("{} of {} runs have no result", cells.len() - joined.records.len(), cells.len());
     let ended_early = (!is_whole).then_some(missing);
-    let (mode, machine, command) = (Mode::Simulation, machine(), command_line());
-    let results =
-        Results { mode, command, began, machine, ended_early: ended_early.clone(), report, runs: Vec::new() };
-    folder.keep(&results)?;
+    let results = kept(&folder, report, now()?, ended_early.clone())?;
     printer::show(&results.report, flags.output)?;
     if flags.output == Output::Text {
         eprintln!("report: {}", path.join("report.txt").display());
@@ -120,14 +117,24 @@ fn join(
 }
 
 fn simulated(experiment: &experiments::Experiment, folder: &Folder, raw: bool) -> anyhow::Result<Results> {
-    let began = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let began = now()?;
     folder.keep_config(experiment.config())?;
     let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let bar = Bar::new(experiment.queries(), "queries");
     let report = experiment.run(threads, &bar, raw.then_some(folder))?;
     drop(bar);
+    kept(folder, report, began, None)
+}
+
+/// Seconds since 1970.
+fn now() -> anyhow::Result<u64> {
+    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs())
+}
+
+/// Writes the results of a simulation.
+fn kept(folder: &Folder, report: Report, began: u64, ended_early: Option<String>) -> anyhow::Result<Results> {
     let (mode, machine, command) = (Mode::Simulation, machine(), command_line());
-    let results = Results { mode, command, began, machine, ended_early: None, report, runs: Vec::new() };
+    let results = Results { mode, command, began, machine, ended_early, report, runs: Vec::new() };
     folder.keep(&results)?;
     Ok(results)
 }

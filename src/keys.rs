@@ -32,8 +32,7 @@ pub fn main(command: &KeysCommand) -> Result<(), Failure> {
 }
 
 fn read(path: &Path) -> anyhow::Result<KeyFile> {
-    let file = KeyFile::text(path).and_then(|text| KeyFile::read(&text));
-    file.map_err(|reason| anyhow!("{}: {reason}", path.display()))
+    KeyFile::open(path).map_err(|reason| anyhow!("{}: {reason}", path.display()))
 }
 
 /// Returns an entry as the text of a key file.

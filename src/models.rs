@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::cli::{ModelsCommand, Output, View};
 use crate::codes::coded;
 use crate::logging::without_panic_texts;
-use crate::printer::say;
+use crate::printer::{print, say};
 
 /// Runs the command.
 pub fn main(command: &ModelsCommand) -> anyhow::Result<()> {
@@ -54,10 +54,7 @@ fn list(view: &View) -> anyhow::Result<()> {
             });
         }
     }
-    match view.output {
-        Output::Json => say(&serde_json::to_string_pretty(&listed)?)?,
-        Output::Text => say(&table(&listed))?,
-    }
+    print(view.output, &listed, || table(&listed))?;
     if let Some(cure) = repository.vacancy(&scan) {
         bail!("{cure}");
     }
@@ -115,10 +112,7 @@ fn verify(model: Option<&str>, view: &View) -> anyhow::Result<()> {
     };
     let reports = names.iter().map(|name| bundle::verify(&repository, name));
     let reports: Vec<bundle::Report> = reports.collect::<Result<_, _>>()?;
-    match view.output {
-        Output::Json => say(&serde_json::to_string_pretty(&reports)?)?,
-        Output::Text => say(&bundles(&reports))?,
-    }
+    print(view.output, &reports, || bundles(&reports))?;
     let broken: Vec<&str> =
         reports.iter().filter(|report| !report.is_sound()).map(|report| report.model.as_str()).collect();
     if broken.is_empty() { Ok(()) } else { bail!("bundles that do not fit: {}", broken.join(", ")) }
@@ -167,13 +161,8 @@ fn inspect(model: &str, view: &View) -> anyhow::Result<()> {
         Model::open(path, &Limits::default()).with_context(|| format!("cannot read {}", path.display()))?;
     let report = model.inspect();
     let tried = tried(path);
-    match view.output {
-        Output::Json => say(&serde_json::to_string_pretty(&report)?)?,
-        Output::Text => {
-            let (bundled, engines) = (bundled(&named), engines(&tried));
-            say(&format!("{}\n{report}{bundled}{engines}", path.display()))?;
-        }
-    }
+    let text = || format!("{}\n{report}{}{}", path.display(), bundled(&named), engines(&tried));
+    print(view.output, &report, text)?;
     if !report.is_sound() {
         bail!("no engine can load {}: see the findings above", path.display());
     }

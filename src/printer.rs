@@ -32,9 +32,14 @@ pub fn stdout() -> Printer {
 
 /// Prints a result for people, or as JSON.
 pub fn show(result: &(impl Serialize + fmt::Display), output: Output) -> anyhow::Result<()> {
+    print(output, result, || result.to_string())
+}
+
+/// Prints a text for people, or the data as JSON.
+pub fn print(output: Output, data: &impl Serialize, text: impl FnOnce() -> String) -> anyhow::Result<()> {
     match output {
-        Output::Text => say(&result.to_string()),
-        Output::Json => say(&serde_json::to_string_pretty(result)?),
+        Output::Text => say(&text()),
+        Output::Json => say(&serde_json::to_string_pretty(data)?),
     }
 }
 

@@ -14,7 +14,6 @@ use serde_json::json;
 
 use crate::Failure;
 use crate::admin::{Admin, block_on};
-use crate::cli::Output;
 use crate::cli::record::Record;
 use crate::progress::Bar;
 
@@ -82,16 +81,8 @@ async fn ask(seconds: u64, admin: &Admin) -> anyhow::Result<Hearing> {
 fn summary(path: &Path, flags: &Record) -> Result<(), Failure> {
     let recording = read(path, flags.model.as_deref())?;
     let profile = parm_lab::tuner::fit(&recording);
-    let mut out = crate::printer::stdout();
-    match flags.output {
-        Output::Json => {
-            let text = serde_json::to_string_pretty(&described(&recording, profile.as_ref().ok()));
-            writeln!(out, "{}", text.map_err(anyhow::Error::from)?)
-        }
-        Output::Text => writeln!(out, "{}", worded(&recording, &profile)),
-    }
-    .map_err(anyhow::Error::from)?;
-    Ok(())
+    let described = described(&recording, profile.as_ref().ok());
+    Ok(crate::printer::print(flags.output, &described, || worded(&recording, &profile))?)
 }
 
 /// Reads a recording.

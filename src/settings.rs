@@ -325,7 +325,7 @@ fn file(path: &Path) -> anyhow::Result<toml::Table> {
 }
 
 /// Settings outside of the models' that were removed, and why each is gone.
-const REMOVED: [(&str, &str); 16] = [
+const REMOVED: &[(&str, &str)] = &[
     ("frontend.neighbours", "frontends tell each other nothing"),
     ("frontend.requests.retry_after_ms", "a second fits all clients"),
     ("frontend.instances.models_interval_ms", "models are checked every 5 s"),
@@ -333,13 +333,27 @@ const REMOVED: [(&str, &str); 16] = [
     ("frontend.instances.health_failures", "an instance is gone after three silent checks"),
     ("frontend.instances.version_share", "a new version gets requests once half of the instances have it"),
     ("frontend.instances.drain_timeout_ms", "a removed instance has 30 s for its jobs"),
+    ("frontend.client.connect_timeout_ms", "a second is enough to connect"),
+    ("frontend.client.load_timeout_ms", "a server has five minutes to load a model, and loads on after that"),
+    ("frontend.capture.max_age_s", "a week has every hour of the traffic"),
+    ("frontend.capture.max_mb", "1 GiB is many times what a search for stand-ins reads"),
     ("frontend.kubernetes.service_account", "the folder is the same in all pods"),
+    ("server.head_timeout_ms", "10 s are enough for a few kilobytes"),
+    ("server.idle_timeout_ms", "five minutes are longer than load balancers keep a connection"),
     ("server.max_streams", "a connection has 1,024 streams"),
     ("server.frames", "a connection has 1,024 requests in progress and queues 128 MiB"),
     ("backend.weights", "only shares have weights: list the model in one"),
+    ("backend.batched", "max_batch_size in the model's config.pbtxt says the same"),
+    ("backend.unbatched", "max_batch_size = 0 in the model's config.pbtxt says the same"),
+    ("backend.max_wait_ms", "a request has 60 s, or its own timeout"),
+    ("backend.reload_ms", "the folder of models is looked at every 5 s"),
+    ("backend.batching.max_delay_us", "waiting for a fuller batch gained nothing"),
     ("backend.tokens", "a worker that several frontends use always coordinates them"),
     ("backend.upstream", "frontends use other servers without a worker"),
     ("backend.chat.chunk", "an iteration reads 512 tokens"),
+    ("backend.chat.stream_ms", "it is a 60th of backend.chat.iteration_ms"),
+    ("backend.chat.prompt_token_ms", "it is a 180th of backend.chat.iteration_ms"),
+    ("backend.chat.streams", "256 streams run at a time"),
     ("backend.chat.queue", "4,096 requests wait"),
     ("backend.chat.context", "a context has 262,144 tokens"),
 ];

@@ -58,8 +58,8 @@ impl Settings {
 
 /// The names of a file's keys. An invalid file is an error here too, because no client could be admitted.
 fn names(file: &Path) -> anyhow::Result<BTreeSet<String>> {
-    let read = KeyFile::text(file).and_then(|text| KeyFile::read(&text));
-    let keys = read.map_err(|reason| anyhow!("cannot use the key file {}: {reason}", file.display()))?;
+    let keys = KeyFile::open(file)
+        .map_err(|reason| anyhow!("cannot use the key file {}: {reason}", file.display()))?;
     Ok(keys.keys.into_iter().map(|key| key.name).collect())
 }
 

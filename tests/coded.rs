@@ -5,11 +5,10 @@
 use std::fs;
 use std::sync::Arc;
 
-use parm_parity_models::bundle::{Deployed, Input, Manifest, Meaning, Output, Parity};
-use parm_parity_models::repository::Repository;
+use parm_protocol::InferResponse;
 use parm_protocol::client::{CallContext, Client};
-use parm_protocol::{DataType, InferResponse};
 
+use crate::support::files::model;
 use crate::support::load::connect;
 use crate::support::process::{succeeds, told};
 use crate::support::{Parm, affine};
@@ -79,67 +78,20 @@ async fn reconstructions_are_exact_when_a_worker_is_stopped() {
     }
 }
 
-/// A repository with the affine model and a bundle for it.
-fn bundled(sha256: impl Fn(String) -> String) -> tempfile::TempDir {
-    let folder = tempfile::TempDir::new().unwrap();
-    let version = folder.path().join("affine/1");
-    fs::create_dir_all(&version).unwrap();
-    fs::copy(
-        crate::support::process::root().join("tests/models/affine/1/model.onnx"),
-        version.join("model.onnx"),
-    )
-    .unwrap();
-    let repository = Repository::open(folder.path()).unwrap();
-    let digest = repository.model("affine").unwrap().versions[&1].digest().unwrap();
-    let datatype = DataType::Fp32;
-    let mut manifest = Manifest::new(Deployed {
-        version: 1,
-        sha256: sha256(digest),
-        inputs: vec![Input { name: "x".into(), datatype, shape: vec![-1, 4], range: None }],
-        outputs: vec![Output {
-            name: "y".into(),
-            datatype,
-            shape: vec![-1, 2],
-            meaning: Meaning::Values,
-            default_answer: None,
-        }],
-        preprocessing: None,
-    });
-    let code = parm_encoder::CodeSpec::new(parm_encoder::Kind::Mds, 2, 1);
-    manifest.parities.push(Parity {
-        code,
-        models: Vec::new(),
-        learned: None,
-        training: None,
-        accuracy: None,
-        calibration: None,
-    });
-    manifest.write(&folder.path().join("affine/parm.toml")).unwrap();
-    folder
-}
-
 #[test]
 fn verify_fails_when_a_bundle_has_problems() {
     let verify = ["models", "verify", "--models"];
-    let sound = bundled(|digest| digest);
-    let verify_sound = [&verify[..], &[sound.path().to_str().unwrap()]].concat();
-    let table = succeeds(&verify_sound);
-    assert!(table.contains("mds k=2 r=1") && table.contains("ok"), "{table}");
-    let json = succeeds(&[&verify_sound[..], &["affine", "--output", "json"]].concat());
+    let table = succeeds(&[&verify[..], &["models"]].concat());
+    assert!(table.contains("slots k=2 r=1") && table.contains("ok"), "{table}");
+    let json = succeeds(&[&verify[..], &["models", "fashion-lenet", "--output", "json"]].concat());
     let reports: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(reports[0]["parities"][0]["problems"], serde_json::json!([]));
-    let other = bundled(|_| "0".repeat(64));
+    let other = tempfile::TempDir::new().unwrap();
+    model(other.path(), "fashion-lenet", &fs::read("models/fashion-linear/1/model.onnx").unwrap());
+    fs::copy("models/fashion-lenet/parm.toml", other.path().join("fashion-lenet/parm.toml")).unwrap();
     let empty = tempfile::TempDir::new().unwrap();
-    for (folder, words) in [(other, ["does not fit", "affine"]), (empty, ["parm models list"; 2])] {
+    for (folder, words) in [(other, ["does not fit", "fashion-lenet"]), (empty, ["parm models list"; 2])] {
         let (status, said) = told(&[&verify[..], &[folder.path().to_str().unwrap()]].concat());
         assert!(status != Some(0) && words.iter().all(|words| said.contains(words)), "{said}");
     }
-}
-
-#[test]
-fn code_is_loaded_when_the_repository_has_a_bundle() {
-    let folder = bundled(|digest| digest);
-    let models = folder.path().to_str().unwrap();
-    let parm = Parm::start(&["serve", "--models", models, "--instances", "3", "--policy", "parm+"]);
-    parm.until("its code is loaded", |parm| parm.metric("parm_codes", &["model=\"affine\""]) == 1.0);
 }

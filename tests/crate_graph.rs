@@ -11,7 +11,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("core/random", &[]),
     ("core/shares", &["durations"]),
     ("core/grants", &[]),
-    ("core/charts", &[]),
     ("core/durations", &[]),
     ("wire/protocol", &["grants"]),
     ("encoder", &[]),
@@ -24,7 +23,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("core/settings", &["dispatcher", "durations", "encoder"]),
     ("parity-models", &["random", "protocol", "encoder"]),
     ("backend", &["durations", "shares", "grants", "protocol", "transport", "workload", "parity-models"]),
-    ("stand-ins", &["random", "charts", "protocol", "arrays", "parity-models", "backend"]),
+    ("stand-ins", &["random", "protocol", "arrays", "parity-models", "backend"]),
     (
         "frontend",
         &[
@@ -57,7 +56,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "workload",
         ],
     ),
-    ("training", &["random", "charts", "grids", "protocol", "arrays", "encoder", "parity-models"]),
+    ("training", &["random", "grids", "protocol", "arrays", "encoder", "parity-models"]),
 ];
 
 /// Foreign crates and the only places that may name them.

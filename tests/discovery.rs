@@ -1,8 +1,7 @@
-//! Tests missing workers, and workers found by a DNS name or a Kubernetes Service.
+//! Tests missing workers, and workers found by a DNS name.
 
 use std::net::Ipv4Addr;
 
-use crate::support::api_server::Api;
 use crate::support::names::{Names, Zone};
 use crate::support::{Parm, http};
 
@@ -65,39 +64,4 @@ fn srv_records_of_the_first_priority_add_workers() {
     parm.until("both workers have joined", |parm| parm.metric("parm_instances", &["state=\"ready\""]) == 2.0);
     parm.until_model_ready();
     assert_eq!(members(&parm), 2.0);
-}
-
-/// An EndpointSlice with one pod: this machine and the port of a worker.
-pub fn slice(worker: &Parm, conditions: &str) -> String {
-    let port = worker.http.port();
-    format!(
-        r#"{{"metadata": {{"name": "w-{port}", "resourceVersion": "1"}}, "addressType": "IPv4",
-        "endpoints": [{{"addresses": ["127.0.0.1"], "conditions": {conditions}, "nodeName": null, "zone": "eu-1a"}}],
-        "ports": [{{"name": "http", "port": {port}, "protocol": "TCP"}}]}}"#
-    )
-    .replace('\n', "")
-}
-
-#[test]
-fn kubernetes_service_adds_pods_with_their_nodes() {
-    let workers = [
-        Parm::worker(&["--set", "backend.node=n1"]),
-        Parm::worker(&["--set", "backend.node=n2", "--set", "backend.zone=elsewhere"]),
-    ];
-    let slices = workers.each_ref().map(|worker| slice(worker, "{}"));
-    let api = Api::start(200, &slices.join(","));
-    let server = format!("frontend.kubernetes.server=\"http://{}\"", api.address);
-    let service = "kubernetes+http://workers.ml:http";
-    let parm = Parm::listening(&["serve", "--worker", service, "--set", &server, "--admin", "127.0.0.1:0"]);
-    parm.until_model_ready();
-    parm.until("both have joined", |parm| parm.metric("parm_instances", &["state=\"ready\""]) == 2.0);
-    let told = http::get(parm.admin.unwrap(), "/admin/v1/instances").body_text();
-    // The cluster's node and zone take precedence. The worker reports those that the cluster leaves open.
-    for words in [r#""source":"kubernetes","node":"n1","zone":"eu-1a""#, r#""node":"n2","zone":"eu-1a""#] {
-        assert!(told.contains(words), "{words} is missing in {told}");
-    }
-    assert_eq!(parm.metric("parm_kubernetes_current", &[service]), 1.0);
-    api.set(&[slice(&workers[0], r#"{"terminating": true}"#), slices[1].clone()].join(","));
-    parm.until("the terminating pod is removed", |parm| members(parm) == 1.0);
-    assert_eq!(status(&parm), 200);
 }

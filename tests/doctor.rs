@@ -5,9 +5,8 @@ use std::net::TcpListener;
 
 use tempfile::TempDir;
 
-use crate::support::api_server::Api;
 use crate::support::process::{command, configuration, root};
-use crate::support::{Parm, http};
+use crate::support::{Parm, api_server, http};
 
 /// Runs `parm doctor`: whether all is well, and its output.
 pub fn doctor(what: impl AsRef<std::ffi::OsStr>) -> (bool, String) {
@@ -138,11 +137,22 @@ fn file_without_models_has_its_other_faults_reported() {
     assert_has(&said, &["no models to serve", "absent.crt"]);
 }
 
+/// An EndpointSlice with one pod: this machine and the port of a worker.
+fn slice(worker: &Parm) -> String {
+    let port = worker.http.port();
+    format!(
+        r#"{{"metadata": {{"name": "w-{port}", "resourceVersion": "1"}}, "addressType": "IPv4",
+        "endpoints": [{{"addresses": ["127.0.0.1"], "conditions": {{}}, "nodeName": null, "zone": "eu-1a"}}],
+        "ports": [{{"name": "http", "port": {port}, "protocol": "TCP"}}]}}"#
+    )
+    .replace('\n', "")
+}
+
 #[test]
 fn kubernetes_service_is_checked() {
     let worker = Parm::worker(&[]);
     let of = |status: u16, slices: &str| {
-        let api = Api::start(status, slices);
+        let api = api_server::start(status, slices);
         of_configuration(&format!(
             "[frontend]\nworkers = [\"kubernetes+http://workers.ml:http\"]\nkubernetes.server = \"http://{}\"\n",
             api.address
@@ -151,7 +161,7 @@ fn kubernetes_service_is_checked() {
     };
     let found = "ok   workers: kubernetes+http://workers.ml:http: pods found: 1";
     let answers = format!("ok   worker http://127.0.0.1:{}: ", worker.http.port());
-    assert_has(&of(200, &crate::discovery::slice(&worker, "{}")), &[found, &answers]);
+    assert_has(&of(200, &slice(&worker)), &[found, &answers]);
     assert_has(&of(200, ""), &["the Service has no pods", "kubectl get endpointslices"]);
     assert_has(&of(403, ""), &["FAIL workers", "bind a Role"]);
 }

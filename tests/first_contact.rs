@@ -64,8 +64,7 @@ fn default_version_with_other_inputs_is_a_warning() {
     };
     put(1, 2);
     let models = folder.path().to_str().unwrap();
-    let parm =
-        Parm::start(&["serve", "--models", models, "--instances", "1", "--set", "backend.reload_ms=100"]);
+    let parm = Parm::start(&["serve", "--models", models, "--instances", "1"]);
     put(2, 3);
     let warning = "inputs x FP32[-1, 2] became x FP32[-1, 3]: change its clients";
     parm.until("the log warns", |parm| {

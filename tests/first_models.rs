@@ -1,4 +1,4 @@
-//! Tests of a first own model: files that load but cannot run, exports without tensors, unknown operators, other servers.
+//! Tests of a first own model: files that load but cannot run, exports without tensors, other servers.
 
 use std::fs;
 
@@ -10,11 +10,11 @@ use crate::support::process::{command, told};
 use crate::support::upstream::{Upstream, say};
 use crate::support::{Parm, http};
 
-/// A graph with one node, whose output has four values.
-fn node(op: &str, attributes: [(&str, Attribute); 1]) -> Vec<u8> {
+/// A softmax over four values.
+fn softmax() -> Vec<u8> {
     let mut graph = Builder::new("one", 1);
     let input = graph.input(Value::batch_of_f32("x", &[4]));
-    let output = graph.node_with(op, "y", &[&input], attributes);
+    let output = graph.node_with("Softmax", "y", &[&input], [("axis", Attribute::Int(1))]);
     graph.output(Value::batch_of_f32(&output, &[4]));
     graph.build().unwrap().bytes().to_vec()
 }
@@ -44,18 +44,14 @@ fn zip_map() -> Vec<u8> {
     let node = [field(1, b"y"), field(2, b"probabilities"), field(4, b"ZipMap"), field(7, b"ai.onnx.ml")];
     let graph = [field(1, &node.concat()), field(12, &output)].concat();
     // Messages that follow each other are merged.
-    [node_softmax(), field(8, &[&field(1, b"ai.onnx.ml")[..], &[16, 1]].concat()), field(7, &graph)].concat()
-}
-
-fn node_softmax() -> Vec<u8> {
-    node("Softmax", [("axis", Attribute::Int(1))])
+    [softmax(), field(8, &[&field(1, b"ai.onnx.ml")[..], &[16, 1]].concat()), field(7, &graph)].concat()
 }
 
 #[test]
 fn model_whose_warm_up_fails_is_not_ready_and_says_why() {
     let folder = TempDir::new().unwrap();
     model(folder.path(), "never", &never_runs());
-    model(folder.path(), "well", &node_softmax());
+    model(folder.path(), "well", &softmax());
     let models = folder.path().to_str().unwrap();
     let parm = Parm::start(&["serve", "--models", models, "--instances", "1", "--engine", "tract"]);
     parm.until("the log says why", |parm| parm.log().contains("warm-up failed"));
@@ -69,7 +65,7 @@ fn model_whose_warm_up_fails_is_not_ready_and_says_why() {
 fn panic_of_an_engine_is_a_line_of_a_json_log() {
     let folder = TempDir::new().unwrap();
     model(folder.path(), "never", &never_runs());
-    model(folder.path(), "well", &node_softmax());
+    model(folder.path(), "well", &softmax());
     let models = folder.path().to_str().unwrap();
     let parm = Parm::start(&["worker", "--models", models, "--engine", "tract", "--log-format", "json"]);
     let log = parm.log();
@@ -106,35 +102,10 @@ fn export_with_maps_is_reported_with_the_cure() {
 }
 
 #[test]
-fn engines_that_lack_an_operator_are_named() {
-    let folder = TempDir::new().unwrap();
-    model(folder.path(), "odd", &node("Frobnicate", [("axis", Attribute::Int(1))]));
-    model(folder.path(), "usual", &node_softmax());
-    let inspected =
-        |name: &str| told(&["models", "inspect", name, "--models", folder.path().to_str().unwrap()]).1;
-    let line = |text: &str| text.lines().find(|line| line.starts_with("engine tract: ")).unwrap().to_owned();
-    let odd = line(&inspected("odd"));
-    assert!(odd.contains("Frobnicate") && !odd.contains("loads it"), "{odd}");
-    assert_eq!(line(&inspected("usual")), "engine tract: loads it");
-}
-
-#[test]
-fn trees_on_tract_are_a_warning() {
-    let folder = TempDir::new().unwrap();
-    model(folder.path(), "trees", &node("TreeEnsembleClassifier", [("axis", Attribute::Int(1))]));
-    model(folder.path(), "soft", &node_softmax());
-    let models = folder.path().to_str().unwrap();
-    let parm = Parm::start(&["worker", "--models", models, "--engine", "tract"]);
-    parm.until("it warns", |parm| parm.log().contains("trees run hundreds of times slower on tract"));
-    let warned = |line: &&str| line.contains("trees run") && line.contains("soft");
-    assert_eq!(parm.log().lines().filter(warned).count(), 0);
-}
-
-#[test]
 fn mistakes_and_ignored_fields_of_config_pbtxt_are_logged() {
     let folder = TempDir::new().unwrap();
     let config = |name: &str, config: &str| {
-        model(folder.path(), name, &node_softmax());
+        model(folder.path(), name, &softmax());
         fs::write(folder.path().join(name).join("config.pbtxt"), config).unwrap();
     };
     config("soft", "max_batch_size: 8\ninstance_group [{ count: 2 }]\ndynamic_batching { }\n");
@@ -203,7 +174,7 @@ fn example_of_the_binary_is_served_where_nobody_names_models() {
 #[test]
 fn own_folder_of_models_replaces_the_example() {
     let folder = TempDir::new().unwrap();
-    model(&folder.path().join("models"), "mine", &node("Softmax", [("axis", Attribute::Int(1))]));
+    model(&folder.path().join("models"), "mine", &softmax());
     let parm = Parm::start_in(folder.path(), &["serve"]);
     let status = |model: &str| http::get(parm.http, &format!("/v2/models/{model}/ready")).status;
     assert_eq!([status("mine"), status("magika")], [200, 404], "{}", parm.log());

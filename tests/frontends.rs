@@ -7,8 +7,8 @@ use crate::support::{Parm, http};
 
 const MODEL: &str = "backend.emulated.slow={input=[4], outputs=2, time_ms={kind=\"constant\", value=5.0}}";
 
-fn worker(more: &[&str]) -> Parm {
-    Parm::start(&[&["worker", "--instances", "1", "--set", MODEL], more].concat())
+fn worker() -> Parm {
+    Parm::start(&["worker", "--instances", "1", "--set", MODEL])
 }
 
 fn ask(frontend: &Parm) {
@@ -49,7 +49,7 @@ fn until(worker: &Parm, metric: &str, value: f64) {
 fn frontend_that_is_killed_or_frozen_delays_no_other() {
     let in_time = ["--set", "frontend.requests.default_deadline_ms=2000"];
     for signal in ["KILL", "STOP"] {
-        let workers = [(); 2].map(|()| worker(&[]));
+        let workers = [(); 2].map(|()| worker());
         let frontends = [(); 3].map(|()| Parm::frontend(&workers.each_ref(), &in_time));
         ask_all(frontends.each_ref(), 60);
         workers.iter().for_each(|worker| until(worker, "parm_sharing_frontends", 3.0));
@@ -66,15 +66,4 @@ fn frontend_that_is_killed_or_frozen_delays_no_other() {
             stops.signal("KILL");
         });
     }
-}
-
-#[test]
-fn frontend_that_cannot_ask_is_served_beside_those_that_do() {
-    let worker = worker(&[]);
-    let frontends = [(); 2].map(|()| Parm::frontend(&[&worker], &[]));
-    let plain = Parm::frontend(&[&worker], &["--set", "frontend.client.transport=http"]);
-    let [first, second] = &frontends;
-    let parts = ask_all([first, second, &plain], 300);
-    assert_eq!(worker.metric("parm_sharing_frontends", &[]), 2.0);
-    assert!(parts.iter().all(|part| *part > 30), "none is kept out: {parts:?}");
 }

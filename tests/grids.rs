@@ -68,6 +68,7 @@ impl Grid {
 /// The arguments of the container in the recipe, with the variable that Kubernetes sets and the paths of this test.
 fn arguments(index: u32) -> Vec<String> {
     let yaml = fs::read_to_string(root().join("deploy/grids/kubernetes.yaml")).unwrap();
+    assert!(yaml.contains("completions: 4\n"), "every cell is in a share");
     let line = yaml.lines().find_map(|line| line.trim().strip_prefix("args: [")).unwrap();
     let words = line.trim_end_matches(']').split(',').map(|word| word.trim().to_owned());
     let here = |word: String| match word.as_str() {

@@ -142,7 +142,7 @@ fn silent_connection_is_closed_by_every_listener() {
 
 #[test]
 fn dribbled_head_is_cut_off_by_every_listener() {
-    let scenes = Scene::both(&["--set", "server.head_timeout_ms=2000"]);
+    let scenes = Scene::both(&[]);
     attack(&scenes, "a byte at a time", |name, address| {
         let mut stream = address.connect().unwrap();
         stream.write_all(b"GET /v2 HTTP/1.1\r\nx: ").unwrap();

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::thread;
 
 use crate::support::process::{PATIENCE, refused, told};
-use crate::support::upstream::{Upstream, say};
+use crate::support::upstream::Upstream;
 use crate::support::{Parm, affine, http};
 
 const CHAT: &str = "/v1/chat/completions";
@@ -47,19 +47,6 @@ fn begin(stream: &mut TcpStream) -> bool {
     let text = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n\
                 9\r\ndata: a\n\n\r\n";
     stream.write_all(text.as_bytes()).is_ok()
-}
-
-#[test]
-fn failure_of_all_servers_names_the_last_error() {
-    let busy = Upstream::start(|_, stream| say(stream, "503 Busy", "we are full"));
-    let parm = over(&[&busy], &[]);
-    let answer = http::post(parm.http, CHAT, b"ask");
-    assert_eq!((answer.status, &*answer.body_text()), (503, "we are full"));
-    let dead = Upstream::start(|_, _| false);
-    let parm = over(&[&dead], &[]);
-    let answer = http::post(parm.http, CHAT, b"ask");
-    let error = &answer.json()["error"];
-    assert!(answer.status == 503 && error["message"].is_string(), "{}", answer.body_text());
 }
 
 /// OpenAI's client libraries show the field `error.message` and nothing else.
@@ -107,67 +94,6 @@ fn keys_are_for_parm_and_not_for_the_server() {
     assert_eq!(server.heard()[1].header("authorization").as_deref(), Some("Bearer theirs"));
 }
 
-/// As servers do that know only their own address, and one other.
-#[test]
-fn redirect_to_the_server_itself_leads_to_parm() {
-    let server = Upstream::start(|heard, stream| {
-        let host = heard.header("host").unwrap();
-        let (target, status) = match heard.path() {
-            "/elsewhere" => ("https://storage.example/a".to_owned(), "302 Found"),
-            "/failing" => (format!("http://{host}/who?a=%20b"), "503 Service Unavailable"),
-            _ => (format!("http://{host}/who?a=%20b"), "307 Temporary Redirect"),
-        };
-        let head = format!(
-            "HTTP/1.1 {status}\r\nlocation: {target}\r\ncontent-location: {target}\r\ncontent-length: 0\r\n\r\n"
-        );
-        stream.write_all(head.as_bytes()).is_ok()
-    });
-    let parm = over(&[&server], &[]);
-    let asked = |path: &str, headers: &str| {
-        let answer = http::raw(
-            parm.http,
-            format!("GET {path} HTTP/1.1\r\nhost: api.example:81\r\n{headers}connection: close\r\n\r\n")
-                .as_bytes(),
-        );
-        assert_eq!(answer.header("location"), answer.header("content-location"), "{answer:?}");
-        answer.header("location").unwrap()
-    };
-    let own = "http://api.example:81/who?a=%20b";
-    let claims =
-        "x-forwarded-host: evil.example\r\nx-forwarded-proto: https\r\nx-forwarded-for: 192.0.2.1\r\n";
-    assert_eq!((asked("/who/", ""), asked("/who/", claims)), (own.to_owned(), own.to_owned()));
-    assert_eq!(asked("/failing", ""), own);
-    assert_eq!(asked("/elsewhere", ""), "https://storage.example/a");
-    let heard = server.heard();
-    let stated = |at: usize| {
-        ["for", "host", "proto"].map(|name| heard[at].header(&format!("x-forwarded-{name}")).unwrap())
-    };
-    assert_eq!(stated(0), ["127.0.0.1", "api.example:81", "http"]);
-    assert_eq!(stated(1), ["192.0.2.1, 127.0.0.1", "api.example:81", "http"]);
-}
-
-#[test]
-fn wrong_upstreams_are_explained_at_start() {
-    for (arguments, part) in [
-        (&["--upstream", "http://a"][..], "port"),
-        (&["--upstream", "grpc://a"], "port"),
-        (&["--upstream", "frames://a:1"], "invalid server address"),
-        (
-            &["--upstream", "ftp://a:1"],
-            "invalid server address 'ftp://a:1': use http://host:port or grpc://host:port",
-        ),
-        (&["--upstream", "dns+ftp://a:1"], "invalid server address 'dns+ftp://a:1'"),
-        (
-            &["--upstream", "http://a:1", "--set", "frontend.upstreams.probe=health"],
-            "frontend.upstreams.probe",
-        ),
-        (&["--upstream", "http://a:1", "--set", "frontend.upstreams.concurrency=0"], "concurrency"),
-    ] {
-        let said = refused(&[&["serve"], arguments].concat(), None, part);
-        assert!(!said.contains("upstream+"), "the address is quoted as it was written: {said}");
-    }
-}
-
 #[test]
 fn answer_that_its_server_cuts_counts_as_failed() {
     let server = Upstream::start(|_, stream| {
@@ -186,21 +112,6 @@ fn answer_that_its_server_cuts_counts_as_failed() {
     }
     let lines = parm.log().lines().filter(|line| line.contains("ended in its middle")).count();
     assert_eq!(lines, 1, "{}", parm.log());
-}
-
-#[test]
-fn whole_streams_count_as_answered() {
-    let server = Upstream::start(|_, stream| {
-        begin(stream);
-        stream.write_all(b"0\r\n\r\n").is_ok()
-    });
-    let parm = over(&[&server], &[]);
-    for _ in 0..3 {
-        assert!(http::post(parm.http, CHAT, b"ask").body_text().contains("data: a"));
-    }
-    let count = |name| parm.metric(name, &["model=\"chat\""]);
-    parm.until("the requests have ended", |_| count("nv_inference_request_success") == 3.0);
-    assert_eq!(count("nv_inference_request_failure") + parm.metric("parm_instance_failures_total", &[]), 0.0);
 }
 
 #[test]

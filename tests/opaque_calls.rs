@@ -1,12 +1,20 @@
 //! Tests `parm serve --upstream grpc://`: gRPC calls that parm does not read.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bytes::Bytes;
+use futures::StreamExt;
+use h2::RecvStream;
+use h2::server::SendResponse;
+use hyper::{Method, Request, Response};
 use parm_protocol::grpc::convert;
 use parm_protocol::grpc::inference::{
     ModelInferRequest, ModelMetadataRequest, RepositoryIndexRequest, ServerMetadataRequest,
 };
 use prost::Message;
+use tokio::net::TcpListener;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
@@ -17,7 +25,7 @@ fn over(workers: &[&Parm], arguments: &[&str]) -> Parm {
     serve(&workers.iter().map(|worker| worker.grpc).collect::<Vec<_>>(), arguments)
 }
 
-pub(crate) fn serve(servers: &[SocketAddr], arguments: &[&str]) -> Parm {
+fn serve(servers: &[SocketAddr], arguments: &[&str]) -> Parm {
     let urls: Vec<String> = servers.iter().map(|server| format!("grpc://{server}")).collect();
     let mut command = vec!["serve"];
     urls.iter().for_each(|url| command.extend(["--upstream", url]));
@@ -29,11 +37,11 @@ pub(crate) fn serve(servers: &[SocketAddr], arguments: &[&str]) -> Parm {
 }
 
 /// A client of any method.
-pub(crate) async fn raw(parm: &Parm) -> tonic::client::Grpc<Channel> {
+async fn raw(parm: &Parm) -> tonic::client::Grpc<Channel> {
     Grpc::connect(parm.grpc).await.0
 }
 
-pub(crate) const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
+const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 
 fn message(rows: usize) -> ModelInferRequest {
     convert::request_to_message(affine::request(&affine::rows(rows, 3)))
@@ -121,4 +129,63 @@ async fn unfinished_first_message_is_explained() {
         status.code() == Code::InvalidArgument && status.message().contains("first message did not arrive"),
         "{status:?}"
     );
+}
+
+/// A server that echoes messages. Of all servers with this count of calls, the first call fails after its second message.
+async fn echo(calls: Arc<AtomicUsize>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let calls = calls.clone();
+            tokio::spawn(async move {
+                let Ok(mut connection) = h2::server::handshake(stream).await else { return };
+                while let Some(Ok((request, respond))) = connection.accept().await {
+                    tokio::spawn(answer(request, respond, calls.clone()));
+                }
+            });
+        }
+    });
+    address
+}
+
+async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>, calls: Arc<AtomicUsize>) {
+    let head = || Response::builder().header("content-type", "application/grpc");
+    if request.method() != Method::POST {
+        respond.send_response(Response::new(()), true).unwrap();
+        return;
+    }
+    let fails = calls.fetch_add(1, Ordering::SeqCst) == 0;
+    let (mut body, mut bytes) = (request.into_body(), 0);
+    let mut stream = (!fails).then(|| respond.send_response(head().body(()).unwrap(), false).unwrap());
+    while let Some(Ok(piece)) = body.data().await {
+        body.flow_control().release_capacity(piece.len()).unwrap();
+        bytes += piece.len();
+        match &mut stream {
+            // The client may have left.
+            Some(stream) => drop(stream.send_data(piece, false)),
+            // Two messages of one byte have arrived.
+            None if bytes >= 12 => {
+                respond.send_response(head().header("grpc-status", "14").body(()).unwrap(), true).unwrap();
+                return;
+            }
+            None => {}
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failed_call_begins_again_with_its_messages() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let servers = [echo(calls.clone()).await, echo(calls.clone()).await];
+    let parm = tokio::task::spawn_blocking(move || serve(&servers, &[])).await.unwrap();
+    let mut client = raw(&parm).await;
+    let messages = [b"a", b"b"].map(|message| message.to_vec());
+    let sent = futures::stream::iter(messages.clone()).chain(futures::stream::pending());
+    let answer = client.streaming(tonic::Request::new(sent), STREAM.parse().unwrap(), Raw).await;
+    let mut answer = answer.unwrap().into_inner();
+    for message in messages {
+        assert_eq!(answer.message().await.unwrap().unwrap(), message);
+    }
+    assert!(calls.load(Ordering::SeqCst) >= 2, "the first one failed");
 }

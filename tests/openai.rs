@@ -11,10 +11,8 @@ use crate::support::process::{command, refused};
 
 /// A worker with an emulated chat server whose iterations take half a millisecond.
 fn chat_server(arguments: &[&str]) -> Parm {
-    let fast =
-        ["iteration_ms=0.5", "stream_ms=0", "prompt_token_ms=0"].map(|cost| format!("backend.chat.{cost}"));
-    let fast: Vec<&str> = fast.iter().flat_map(|cost| ["--set", cost.as_str()]).collect();
-    Parm::worker(&[&["--emulate-chat", "tiny"][..], &fast, arguments].concat())
+    let fast = ["--emulate-chat", "tiny", "--set", "backend.chat.iteration_ms=0.5"];
+    Parm::worker(&[&fast, arguments].concat())
 }
 
 fn load(parm: &Parm, arguments: &[&str]) -> Output {

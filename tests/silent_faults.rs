@@ -78,7 +78,7 @@ fn overload_is_reported_while_it_lasts() {
 fn settings_without_effect_are_warned_of_at_start() {
     let (_folder, config) = configuration(&format!(
         "[frontend]\nunbatched = [\"nope\", \"big\"]\nbundles = \"/nonexistent\"\n[frontend.models.bgi]\n\
-         policy = \"none\"\n[backend]\nbatched = [\"smal\"]\n{MODELS}"
+         policy = \"none\"\n{MODELS}"
     ));
     let parm = Parm::start(&["serve", "--config", &config, "--instances", "1", "--admin", "127.0.0.1:0"]);
     parm.until("models are named", |parm| parm.log().contains("no instance serves these models"));
@@ -87,7 +87,6 @@ fn settings_without_effect_are_warned_of_at_start() {
     for parts in [
         ["no instance serves these models", "frontend.models.bgi, frontend.unbatched = nope"],
         ["frontend.bundles does not exist", "/nonexistent"],
-        ["backend.batched names an unknown model", "smal"],
     ] {
         let told = |line: &&&str| parts.iter().all(|part| line.contains(part));
         assert_eq!(warnings.iter().filter(told).count(), 1, "{parts:?} in\n{log}");

@@ -47,9 +47,7 @@ async fn stand_ins_answer_when_a_worker_is_stopped() {
     let (_folder, config) = models();
     let start = || Parm::start(&["worker", "--config", &config, "--instances", "1"]);
     let workers: Vec<Parm> = (0..3).map(|_| start()).collect();
-    let only =
-        ["--set", "frontend.dispatch.stand_in.hedge=false", "--set", "frontend.dispatch.stand_in.bound=1.0"];
-    let arguments = [&["--stand-in", "small"][..], &only].concat();
+    let arguments = ["--stand-in", "small", "--set", "frontend.dispatch.stand_in.bound=1.0"];
     let frontend = Parm::frontend(&workers.iter().collect::<Vec<_>>(), &arguments);
     frontend.until("all instances joined", |parm| parm.metric("parm_instances", &["state=\"ready\""]) == 3.0);
     for url in [format!("http://{}", frontend.http), format!("grpc://{}", frontend.grpc)] {

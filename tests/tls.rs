@@ -245,37 +245,3 @@ fn commands_connect_to_a_frontend_with_tls() {
     let told = refused(&bare, Some(1), "with --cert and --key-file");
     assert!(!told.contains("tls.") && !told.contains("check --ca"), "{told}");
 }
-
-#[test]
-fn start_and_check_reject_invalid_tls_settings() {
-    let machines = Machines::new();
-    let check = |settings: &str| {
-        let config = machines.folder.path().join("parm.toml");
-        let models = crate::support::process::root().join("tests/models");
-        let server = "http = \"127.0.0.1:0\"\ngrpc = \"127.0.0.1:0\"\nmetrics = \"127.0.0.1:0\"";
-        let text = format!("[server]\n{server}\n[backend]\nmodels = {models:?}\n[tls]\n{settings}\n");
-        std::fs::write(&config, text).unwrap();
-        let config = config.to_str().unwrap();
-        let (_, checked) = told(&["doctor", config]);
-        let refused = checked.contains("FAIL tls").then(|| told(&["serve", "--config", config]));
-        (checked, refused)
-    };
-    let paths = ["ca.pem", "worker.pem", "worker.key", "people.key"].map(|name| machines.path(name));
-    let [ca, certificate, key, other] = &paths;
-    let good = format!("mode = \"require\"\ncertificate = {certificate:?}\nkey = {key:?}\n");
-    let (told, _) = check(&good);
-    assert!(
-        told.contains("ok   tls: mode require") && told.contains("ok   tls: the certificate expires in"),
-        "{told}"
-    );
-    for (settings, words) in [
-        (format!("{good}client_ca = {ca:?}"), "names = ["),
-        (good.replace(key, other), "is not the key of the certificate"),
-        ("mode = \"allow\"".to_owned(), "tls.certificate and tls.key"),
-        (good.replace("worker.pem", "missing.pem"), "cannot read"),
-    ] {
-        let (told, refused) = check(&settings);
-        let (code, said) = refused.unwrap_or_else(|| panic!("{told}"));
-        assert!(told.contains(words) && code == Some(64) && said.contains(words), "{told}\n{said}");
-    }
-}

@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use parm_durations::{Micros, Millis, Whole};
+use parm_durations::Whole;
 use parm_protocol::place;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -37,11 +37,6 @@ pub struct Config {
     pub load: Vec<String>,
     /// Versions of a model to serve. Default `latest`.
     pub versions: VersionPolicy,
-    /// Models whose requests stay whole: their first dimension varies but is not a batch. Default: as `max_batch_size` in
-    /// `config.pbtxt` says, otherwise those of which two rows together do not give at load what each gives alone.
-    pub unbatched: Vec<String>,
-    /// Models whose first dimension is a batch although that cannot be shown at load. Default: none.
-    pub batched: Vec<String>,
     /// Emulated models by name, for experiments. They are served next to those of the folder. Default: none.
     pub emulated: BTreeMap<String, Spec>,
     /// An emulated server of a language model, next to the models.
@@ -66,9 +61,6 @@ pub struct Config {
     /// Largest number of rows in a request. Default 1024.
     #[serde(with = "Whole::<1, 1_000_000>")]
     pub max_rows: NonZeroUsize,
-    /// Timeout of a request without a `timeout`, and the longest that a request can ask for. Default 60000.
-    #[serde(rename = "max_wait_ms", with = "Millis")]
-    pub max_wait: Duration,
     /// Batching across requests. A model that is slower per row in batches is not batched, as measured when it is loaded.
     pub batching: Batching,
     /// Runs of a model on zeros before it is ready. Set 0, which turns batching off as well, for models that cannot run on
@@ -79,10 +71,9 @@ pub struct Config {
     /// cost as a stand-in, and a second is enough for it.
     #[serde(skip)]
     pub measure: Duration,
-    /// Interval of checks for changes in the folder of models. Changes apply after two identical checks. 0 turns reloading
-    /// off. Default 5000.
-    // A check that finds no model at all unloads none.
-    #[serde(rename = "reload_ms", with = "Millis")]
+    /// Interval of checks for changes in the folder of models; 0 turns them off. Changes apply after two identical checks, which read
+    /// no files but their dates. A check that finds no model at all unloads none.
+    #[serde(skip)]
     pub reload: Duration,
     /// Allows fault injection at run time, for experiments. Default false.
     pub faults: bool,
@@ -131,9 +122,6 @@ pub struct Batching {
     /// Largest number of rows in a batch. 1 turns batching off. Default 1.
     #[serde(with = "Whole::<1, 65_535>")]
     pub max_batch: NonZeroUsize,
-    /// Time that a request may wait for others to join its batch. With 0 only waiting requests join. Default 0.
-    #[serde(rename = "max_delay_us", with = "Micros")]
-    pub max_delay: Duration,
 }
 
 impl Default for Config {
@@ -145,8 +133,6 @@ impl Default for Config {
             models: None,
             load: Vec::new(),
             versions: VersionPolicy::default(),
-            unbatched: Vec::new(),
-            batched: Vec::new(),
             emulated: BTreeMap::new(),
             chat: chat::Config::default(),
             engine: EngineConfig::default(),
@@ -155,7 +141,6 @@ impl Default for Config {
             queue: const { NonZeroUsize::new(256).unwrap() },
             shares: parm_shares::Settings::default(),
             max_rows: const { NonZeroUsize::new(1024).unwrap() },
-            max_wait: Duration::from_secs(60),
             batching: Batching::default(),
             warm_up_runs: 3,
             measure: Duration::from_secs(1),
@@ -189,7 +174,7 @@ impl EngineConfig {
 
 impl Default for Batching {
     fn default() -> Self {
-        Self { max_batch: NonZeroUsize::MIN, max_delay: Duration::ZERO }
+        Self { max_batch: NonZeroUsize::MIN }
     }
 }
 

@@ -24,22 +24,3 @@ impl Labels {
         Ok(if score >= threshold { name.into() } else { format!("{name}?") })
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn label_below_its_threshold_has_a_question_mark() {
-        let labels = Labels::read().unwrap();
-        let class = |label: &str| {
-            let space = labels.0["target_labels_space"].as_array().unwrap();
-            space.iter().position(|known| known == label).unwrap()
-        };
-        assert_eq!(labels.decide(class("rust"), 0.6).unwrap(), "rust");
-        assert_eq!(labels.decide(class("rust"), 0.4).unwrap(), "rust?");
-        assert_eq!(labels.decide(class("markdown"), 0.6).unwrap(), "markdown?");
-        assert_eq!(labels.decide(class("randomtxt"), 0.9).unwrap(), "txt");
-        assert!(labels.decide(214, 1.0).is_err());
-    }
-}

@@ -26,7 +26,6 @@ export const FIELDS = Object.entries({
     { path: 'hedge.budget.ratio', label: 'Budget', about: 'Jobs that may be hedged; also sets when a job is late', ...share, only: HEDGED },
   ],
   Limits: [
-    { path: 'retry.ratio', label: 'Retries', about: 'Failed jobs that may be retried, relative to all', ...share },
     { path: 'queue_limit', label: 'Queue', about: 'Queries that may wait', ...whole, max: 1e6 },
   ],
 }).flatMap(([group, fields]) => fields.map((field) => ({ group, ...field })));

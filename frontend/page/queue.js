@@ -44,7 +44,7 @@ export class Queue {
       ['In service', usable, members, `${count(usable)} of ${count(members)} instances`, usable < members],
       objective && ['Objective', ...objective, `p99 ${time(objective[0])} of ${time(objective[1])}`, objective[0] > objective[1] * 0.9],
       budget('Hedge budget', budgets[1], settings?.hedge.budget.ratio),
-      budget('Retry budget', budgets[0], settings?.retry.ratio),
+      budget('Retry budget', budgets[0]),
       approximate && ['Approximate', approximate[0], approximate[1], `${count(approximate[0])} of at most ${count(approximate[1])} in ${count(approximate[2])}`, approximate[0] >= approximate[1] * 0.9],
     ].filter(Boolean);
   }

@@ -21,8 +21,7 @@ from processes import Parm, Server, free_port
 
 TOKENS = 100
 # All streams get a token in each iteration: 8,000 chunks a second for 64 streams.
-EMULATED = ["--emulate-chat", "tiny", "--set", "backend.chat.iteration_ms=8", "--set", "backend.chat.stream_ms=0",
-            "--set", "backend.chat.prompt_token_ms=0"]
+EMULATED = ["--emulate-chat", "tiny", "--set", "backend.chat.iteration_ms=8"]
 WAYS = {"parm, as it comes": [], "parm, pass-through": ["--policy", "none"]}
 
 

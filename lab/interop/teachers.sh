@@ -24,7 +24,7 @@ stand_ins() {
         shift
     done
     "$PARM_BINARY" stand-in "$folder/model.onnx" --name taught --engine ort --cost 0.25 --data "${held}$folder/held-labels.npy" \
-        --test "${test}$folder/test-labels.npy" --models "$folder/models" --runs "$folder/runs" --picture "$folder/frontier.svg"
+        --test "${test}$folder/test-labels.npy" --models "$folder/models" --runs "$folder/runs"
 }
 
 case $what in

@@ -314,8 +314,8 @@ pub struct Serve {
     /// File for arrivals and service times, for `parm tune`. An existing file is kept as FILE.old
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
-    /// Folder for inputs and answers of a share of the requests, for `parm stand-in`. It holds the data of clients; settings
-    /// under frontend.capture set the share and limit size and age
+    /// Folder for inputs and answers of a share of the requests, for `parm stand-in`. It holds the data of clients;
+    /// frontend.capture.share sets the share
     #[arg(long, value_name = "FOLDER")]
     pub capture: Option<PathBuf>,
 }

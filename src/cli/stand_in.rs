@@ -10,7 +10,7 @@ use super::Output;
 pub const EXAMPLES: &str = "Examples:
   parm stand-in fashion-lenet --data idx:images-idx3-ubyte.gz,labels-idx1-ubyte.gz
       a model of the repository, with labels to measure the accuracy
-  parm stand-in my-model.onnx --name mine --data npy:rows.npy --engine ort --picture frontier.svg
+  parm stand-in my-model.onnx --name mine --data npy:rows.npy --engine ort
       an ONNX file; the model, its stand-in and the bundle go into the repository
   parm stand-in magika --data bytes:/usr/share,/usr/lib --engine ort
       a file-type model, with the files of this machine
@@ -78,9 +78,6 @@ pub struct StandInSearch {
     /// Print the candidates, and write no model and no bundle
     #[arg(long)]
     pub dry_run: bool,
-    /// File for a picture of agreement and cost (SVG)
-    #[arg(long, value_name = "FILE")]
-    pub picture: Option<PathBuf>,
     /// Folder for candidates and checkpoints, removed at the end
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     pub runs: PathBuf,

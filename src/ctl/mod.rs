@@ -292,13 +292,6 @@ mod tests {
     }
 
     #[test]
-    fn instance_line_says_why_it_is_ejected() {
-        let own = json!({"number": 3, "state": "ready", "in_service": false, "address": "http://a:1", "reason": "silent"});
-        let line = instance(&own);
-        assert_eq!(line, "   3  ejected     http://a:1  reason: silent");
-    }
-
-    #[test]
     fn share_line_has_used_and_entitled_time() {
         let own = json!({"share": null, "model": "m", "weight": 2.0, "reserved": 1, "used_s": 1.25,
                          "entitled_s": 3.0, "waiting": 4, "running": 0});

@@ -1,11 +1,9 @@
 //! Checks a configuration: fields, ports, keys, TLS, engine, models, bundles and workers. Checks a model repository like the
 //! configuration that only names it.
 
-use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use clap::Parser;
 use parm_frontend::discovery::kubernetes::{ApiServer, Service};
@@ -15,7 +13,7 @@ use parm_parity_models::bundle;
 use parm_parity_models::repository::Repository;
 use parm_protocol::{Error, ModelRef};
 use parm_transport::keys::{KeyFile, Role};
-use parm_transport::tls::{Standing, Tls};
+use parm_transport::tls::Tls;
 
 use super::asking::{key_remedy, rejection, together, within};
 use super::{Finding, engine};
@@ -24,12 +22,6 @@ use crate::settings::Settings;
 
 /// Before the scheme of an upstream server's address.
 const UPSTREAM: &str = "upstream+";
-
-/// A certificate that expires sooner is reported.
-const SOON: Duration = Duration::from_secs(14 * 86_400);
-
-/// The models of a worker: for each version, its tensors in words.
-type Offer = BTreeMap<String, String>;
 
 pub(super) async fn look(path: &Path) -> Vec<Finding> {
     if path.is_dir() {
@@ -82,7 +74,6 @@ fn hosted(settings: &Settings) -> Vec<Finding> {
     findings.extend(engine::look(settings));
     findings.extend(models(settings));
     findings.extend(engine::loads(settings));
-    findings.extend(engine::memory(settings));
     findings
 }
 
@@ -140,7 +131,7 @@ fn keys(settings: &Settings) -> Finding {
         };
     };
     let shown = path.display();
-    match KeyFile::text(path).and_then(|text| KeyFile::read(&text)) {
+    match KeyFile::open(path) {
         Ok(file) => {
             let of = |role| file.keys.iter().filter(|key| key.role == role).count();
             let counts = Role::ALL.map(|role| format!("{} {role}", of(role)));
@@ -165,34 +156,13 @@ fn secrecy(settings: &mut Settings) -> Vec<Finding> {
         }
     };
     settings.frontend.client.tls = tls.clone();
-    let Some(Standing { mode, not_after }) = tls.standing() else {
+    let Some(mode) = tls.mode() else {
         return vec![Finding::well("tls: off, connections are not encrypted")];
     };
-    let mut findings = vec![Finding::well(format!("tls: mode {}, its files are valid", mode.name()))];
-    if let Some(early) = tls.early() {
-        let remedy = "issue one that is valid now, or wait; clients reject it until then";
-        findings.push(Finding::fails(format!("tls: {early}"), remedy));
-    }
-    match not_after.map(|end| end.duration_since(SystemTime::now())) {
-        Some(Err(_)) => findings.push(Finding::fails(
-            "tls: the certificate has expired; clients reject it",
-            "issue a new one; it is read without a restart",
-        )),
-        Some(Ok(left)) if left < SOON => findings.push(Finding::worth(
-            format!("tls: the certificate expires in {} hours", left.as_secs() / 3600),
-            "renew it in time; it is read without a restart",
-        )),
-        Some(Ok(left)) => findings
-            .push(Finding::well(format!("tls: the certificate expires in {} days", left.as_secs() / 86_400))),
-        None => {}
-    }
-    if let Some(path) = Tls::exposed(&settings.tls) {
-        findings.push(Finding::worth(
-            format!("tls: other users of this machine can read the private key {}", path.display()),
-            format!("chmod 600 {}", path.display()),
-        ));
-    }
-    findings
+    let well = Finding::well(format!("tls: mode {}, its files are valid", mode.name()));
+    let faults = tls.faults();
+    let faults = faults.iter().map(|fault| super::of_file(fault.code.name(), &fault.text, fault.fails));
+    [well].into_iter().chain(faults).collect()
 }
 
 /// Checks an address next to those that are bound already: two settings with one port would each find it free.
@@ -308,7 +278,7 @@ fn workers_file(settings: &mut Settings) -> Vec<Finding> {
     findings
 }
 
-/// Checks that the configured workers answer and serve the same models.
+/// Checks that the configured workers answer and serve models.
 async fn workers(settings: &Settings) -> Vec<Finding> {
     let wire = Wire::new(settings.frontend.client.clone())
         .with_name_servers(settings.frontend.instances.name_servers.clone());
@@ -338,7 +308,6 @@ async fn workers(settings: &Settings) -> Vec<Finding> {
             },
         }
     }
-    let mut known: BTreeMap<String, (String, String)> = BTreeMap::new();
     let has_key = settings.frontend.client.token.is_some();
     let wire = &wire;
     let offers = together(urls, |url| async move {
@@ -350,25 +319,14 @@ async fn workers(settings: &Settings) -> Vec<Finding> {
             Err(error) => {
                 findings.push(unusable(&url, &error));
             }
-            Ok(offer) if offer.is_empty() => {
+            Ok(0) => {
                 findings
                     .push(Finding::fails(format!("worker {url}: it serves no models"), "load a model on it"));
             }
-            Ok(offer) => {
-                let other = offer.iter().find_map(|(model, tensors)| {
-                    let (at, first) =
-                        known.entry(model.clone()).or_insert_with(|| (url.clone(), tensors.clone()));
-                    (first != tensors).then(|| (model.clone(), at.clone()))
-                });
-                findings.push(match (other, url.strip_prefix(UPSTREAM)) {
-                    (None, Some(server)) => Finding::well(format!("server {server}: it answers")),
-                    (None, None) => Finding::well(format!("worker {url}: {}", counted(offer.len()))),
-                    (Some((model, at)), _) => Finding::fails(
-                        format!("worker {url}: {model} has other tensors than at {at}"),
-                        "give one of them another version, or serve the same file on both",
-                    ),
-                });
-            }
+            Ok(models) => findings.push(match url.strip_prefix(UPSTREAM) {
+                Some(server) => Finding::well(format!("server {server}: it answers")),
+                None => Finding::well(format!("worker {url}: {}", counted(models))),
+            }),
         }
     }
     findings
@@ -437,26 +395,20 @@ fn counted(models: usize) -> String {
     if models == 1 { "1 model".into() } else { format!("{models} models") }
 }
 
-/// Requests the models that a worker serves now, and tries the key of requests for predictions if there is one.
-async fn offer(wire: &Wire, url: &str, has_key: bool) -> Result<Offer, Error> {
+/// Counts the models that a worker serves now, and tries the key of requests for predictions if there is one.
+async fn offer(wire: &Wire, url: &str, has_key: bool) -> Result<usize, Error> {
     let client = within(wire.connect(url)).await??;
     if !within(client.is_ready()).await?? {
         return Err(Error::Unavailable { message: "it reports that it is not ready".into() });
     }
-    let mut offer = Offer::new();
-    for entry in within(client.repository_index()).await??.into_iter().filter(|entry| entry.state == "READY")
-    {
-        let version = (!entry.version.is_empty()).then(|| entry.version.clone());
+    let index = within(client.repository_index()).await??;
+    let ready: Vec<_> = index.into_iter().filter(|entry| entry.state == "READY").collect();
+    if let Some(entry) = ready.first().filter(|_| has_key) {
+        let version = Some(entry.version.clone()).filter(|version| !version.is_empty());
         let model = ModelRef { name: entry.name.clone(), version };
-        let metadata = within(client.model_metadata(&model)).await??;
-        if has_key
-            && offer.is_empty()
-            && let Some(rejection) = rejection(&*client, model).await
-        {
+        if let Some(rejection) = rejection(&*client, model).await {
             return Err(rejection);
         }
-        let tensors = format!("{:?} {:?}", metadata.inputs, metadata.outputs);
-        offer.insert(format!("{} {}", entry.name, entry.version).trim().to_owned(), tensors);
     }
-    Ok(offer)
+    Ok(ready.len())
 }

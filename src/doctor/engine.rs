@@ -1,4 +1,4 @@
-//! Checks which engine runs the models, the device, without opening a library of it, and the memory of the models.
+//! Checks which engine runs the models, and the device, without opening a library of it.
 
 use parm_backend::engine::{Device, by_name, choose, on_card};
 use parm_backend::try_file;
@@ -9,7 +9,6 @@ use super::Finding;
 use crate::logging::without_panic_texts;
 use crate::settings::Settings;
 
-const MB: u64 = 1 << 20;
 const HOW: &str = "run `pip install onnxruntime` in this program's or the active Python environment, or name its library in \
                    backend.engine.onnxruntime, and set backend.engine.name to auto: most models run two to five times as fast";
 
@@ -57,19 +56,5 @@ pub(super) fn device(settings: &Settings) -> Option<Finding> {
             let or_cpu = Device::read(device).is_some_and(|device| device.or_cpu);
             if or_cpu { Finding::worth(what, cure) } else { Finding::fails(what, cure) }
         }
-    })
-}
-
-/// Checks that the models of the repository fit into the configured memory together.
-pub(super) fn memory(settings: &Settings) -> Option<Finding> {
-    let (backend, limit) = (&settings.backend, settings.backend.memory_mb);
-    let folder = backend.models.as_ref().filter(|_| limit > 0 && settings.embeds())?;
-    let scan = Repository::open(folder).ok()?.scan().ok()?;
-    let latest = scan.models.values().filter_map(|model| Some(model.latest()?.1));
-    let needed = latest.filter_map(|version| backend.memory_of(version).ok()).sum::<u64>().div_ceil(MB);
-    let what = format!("memory: the models count {needed} MB of backend.memory_mb = {limit}");
-    Some(match needed > limit {
-        true => Finding::fails(what, "raise it, or serve fewer models: the last ones would not be loaded"),
-        false => Finding::well(what),
     })
 }

@@ -17,6 +17,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 use anyhow::anyhow;
+use parm_protocol::StableCode;
 use serde::Serialize;
 
 use crate::Failure;
@@ -60,6 +61,24 @@ impl Finding {
     fn fails(what: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { verdict: Verdict::Fails, what: what.into(), remedy: remedy.into() }
     }
+}
+
+/// A fault of the key file, the TLS files, a bundle or a written file.
+fn of_file(code: &str, text: &str, fails: bool) -> Finding {
+    let is = |known: StableCode| known.name() == code;
+    let remedy = match () {
+        () if is(StableCode::InvalidBundle) => "correct the path, or make the folder",
+        () if is(StableCode::KeyFile) => "correct the file: it is read again without a restart",
+        () if is(StableCode::TlsFiles) => {
+            "replace certificate and key together: they are read again without a restart"
+        }
+        () if is(StableCode::RecordingStopped) || is(StableCode::CaptureStopped) => {
+            "free disk space or name another place, and restart the frontend"
+        }
+        () => "issue a new certificate and replace both files: they are read again without a restart",
+    };
+    let what = format!("files: {text} [{code}]");
+    if fails { Finding::fails(what, remedy) } else { Finding::worth(what, remedy) }
 }
 
 impl Doctor {

@@ -6,7 +6,7 @@ use parm_protocol::StableCode;
 use serde_json::Value;
 
 use super::requests::{Recent, SECONDS};
-use super::{Finding, Verdict};
+use super::{Finding, Verdict, of_file};
 use crate::admin::{Admin, Rejection};
 use crate::cli::doctor::Doctor;
 use crate::stream::{State, Stream, list, text};
@@ -88,24 +88,8 @@ fn files(state: &State) -> Vec<Finding> {
     if faults.is_empty() {
         return vec![Finding::well("keys and TLS files: no faults")];
     }
-    let finding = |fault: &Value| {
-        let code = text(&fault["code"]);
-        let what = format!("files: {} [{code}]", text(&fault["text"]));
-        let is = |known: StableCode| known.name() == code;
-        let remedy = match () {
-            () if is(StableCode::InvalidBundle) => "correct the path, or make the folder",
-            () if is(StableCode::KeyFile) => "correct the file: it is read again without a restart",
-            () if is(StableCode::TlsFiles) => {
-                "replace certificate and key together: they are read again without a restart"
-            }
-            () if is(StableCode::RecordingStopped) || is(StableCode::CaptureStopped) => {
-                "free disk space or name another place, and restart the frontend"
-            }
-            () => "issue a new certificate and replace both files: they are read again without a restart",
-        };
-        if fault["fails"] == true { Finding::fails(what, remedy) } else { Finding::worth(what, remedy) }
-    };
-    faults.iter().map(finding).collect()
+    let fails = |fault: &Value| fault["fails"] == true;
+    faults.iter().map(|fault| of_file(text(&fault["code"]), text(&fault["text"]), fails(fault))).collect()
 }
 
 fn models(state: &State) -> Vec<Finding> {

@@ -83,8 +83,8 @@ struct Page<'a> {
     schema: &'a Value,
     /// The file with the defaults.
     whole: &'a str,
-    /// The first section of each type, with its defaults.
-    described: BTreeMap<String, (String, Value)>,
+    /// The first section of each type.
+    described: BTreeMap<String, String>,
     sections: Vec<Section>,
 }
 
@@ -146,15 +146,6 @@ impl Page<'_> {
     fn section(&mut self, path: &str, schema: &Value, default: &Value) {
         let kind = self.resolve(schema);
         let comment = comment(schema, &kind);
-        let name = reference(schema).unwrap_or_default().to_owned();
-        if let Some((first, same)) = self.described.get(&name)
-            && first != path
-            && same == default
-        {
-            let comment = format!("{comment} The settings and defaults are those of `[{first}]`.");
-            self.sections.push(Section { path: path.to_owned(), comment, fields: Vec::new() });
-            return;
-        }
         for name in default.as_object().into_iter().flat_map(|fields| fields.keys()) {
             assert!(kind["properties"][name].is_object(), "the schema of [{path}] does not have '{name}'");
         }
@@ -165,7 +156,7 @@ impl Page<'_> {
         let (sections, fields): (Vec<_>, Vec<_>) =
             properties.into_iter().partition(|(_, field)| is_section(field));
         for (name, below) in &sections {
-            let first = (format!("{path}.{name}"), default[&name].clone());
+            let first = format!("{path}.{name}");
             self.described.entry(reference(below).unwrap_or_default().to_owned()).or_insert(first);
         }
         let mut tables = Vec::new();
@@ -173,7 +164,7 @@ impl Page<'_> {
             let below = format!("{path}.{name}");
             let mut also = None;
             if let Some((heading, of)) = self.members(&below, field) {
-                let known = self.described.get(reference(of).unwrap_or_default()).map(|(first, _)| first);
+                let known = self.described.get(reference(of).unwrap_or_default());
                 also = Some(format!("Each has the settings of `[{}]`.", known.unwrap_or(&heading)));
                 if known.is_none() {
                     tables.push((heading, of));
@@ -212,11 +203,10 @@ impl Page<'_> {
         fields
     }
 
-    /// The heading and the schema of the members, if the field is a table of tables or a list of tables.
+    /// The heading and the schema of the members, if the field is a table of tables.
     fn members<'a>(&self, path: &str, field: &'a Value) -> Option<(String, &'a Value)> {
         let named = field.get("additionalProperties").map(|of| (format!("{path}.NAME"), of));
-        let listed = field.get("items").map(|of| (format!("[{path}]"), of));
-        named.or(listed).filter(|(_, of)| self.resolve(of)["properties"].is_object())
+        named.filter(|(_, of)| self.resolve(of)["properties"].is_object())
     }
 
     /// The type that a field's schema refers to, or the schema itself.

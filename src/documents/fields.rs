@@ -11,7 +11,6 @@ const WIDTH: usize = 118;
 const UNITS: &[(&str, &str)] = &[
     ("_ms", "milliseconds"),
     ("_us", "microseconds"),
-    ("_s", "seconds"),
     ("_bytes", "bytes"),
     ("max_bytes_in_flight", "bytes"),
     ("_mb", "megabytes"),

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use parm_loadgen::requirement::Requirement;
 use parm_loadgen::shape::Shape;
 
@@ -112,7 +112,7 @@ pub struct OpenAi {
 pub struct Object(pub serde_json::Map<String, serde_json::Value>);
 
 /// Load scenarios, as in MLPerf's inference benchmark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Scenario {
     /// Requests on a schedule (open loop), as users of a service send them
     Server,
@@ -125,13 +125,9 @@ pub enum Scenario {
 }
 
 impl Scenario {
-    pub fn name(self) -> &'static str {
-        match self {
-            Scenario::Server => "server",
-            Scenario::SingleStream => "single-stream",
-            Scenario::MultiStream => "multi-stream",
-            Scenario::Offline => "offline",
-        }
+    /// Its name as a value of the flag.
+    pub fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
 

@@ -153,7 +153,7 @@ fn setting(flags: &Load) -> Setting {
     Setting {
         url: flags.url.clone(),
         model: flags.model.clone(),
-        scenario: flags.scenario.name().to_owned(),
+        scenario: flags.scenario.name(),
         arrivals: open.then(|| flags.arrivals.to_string()),
         streams: (!open).then(|| flags.streams()),
         rows: flags.rows(),

@@ -130,16 +130,12 @@ fn failure(error: Error) -> Failure {
     }
 }
 
-/// Prints the table or the JSON, and writes the picture and the bundle.
+/// Prints the table or the JSON, and writes the bundle.
 fn report(
     flags: &StandInSearch,
     (found, grades): (&Frontier, Option<&Grades>),
     place: &Place<'_>,
 ) -> anyhow::Result<()> {
-    if let Some(path) = &flags.picture {
-        std::fs::write(path, found.to_svg()).with_context(|| format!("cannot write {}", path.display()))?;
-        eprintln!("wrote {}", path.display());
-    }
     let written = match found.chosen().filter(|_| !flags.dry_run) {
         Some(chosen) => Some(publish(place, found, chosen)?),
         None => None,

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde_json::json;
 
-use super::{INFER, assert_problem, assert_serves, connect, serve, until_closed};
+use super::{INFER, assert_problem, assert_serves, connect, head, serve, until_closed};
 use crate::support::Parm;
 use crate::support::http::{self, Answer};
 
@@ -74,6 +74,18 @@ fn extreme_numbers_are_answered() {
         assert!(answer.json()["outputs"][0]["data"].is_array(), "{value}: {}", answer.body_text());
         assert_serves(&parm, &format!("a row of {value}"));
     }
+}
+
+#[test]
+fn socket_is_closed_when_a_client_leaves_within_its_body() {
+    let parm = serve(&[]);
+    let begun = head(INFER, 1 << 20) + "{\"inputs\":";
+    for _ in 0..50 {
+        connect(parm.http).write_all(begun.as_bytes()).unwrap();
+    }
+    let sockets = |parm: &Parm| parm.descriptors().iter().filter(|open| open.starts_with("socket:")).count();
+    parm.until("the sockets are closed", |parm| sockets(parm) < 20);
+    assert_serves(&parm, "clients left");
 }
 
 #[test]

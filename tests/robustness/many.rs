@@ -43,7 +43,7 @@ fn open(parm: &Parm) -> TcpStream {
 fn idle_connections_cost_little_and_delay_no_request() {
     let allowed = connections_allowed();
     let limit = format!("server.max_connections={}", allowed + 10);
-    let parm = serve(&["--set", &limit, "--set", "server.idle_timeout_ms=600000"]);
+    let parm = serve(&["--set", &limit]);
     assert_serves(&parm, "its start");
     let before = parm.memory("VmRSS");
     let idle: Vec<TcpStream> = (0..allowed).map(|_| open(&parm)).collect();

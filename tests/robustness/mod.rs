@@ -1,8 +1,6 @@
-//! Tests faulty, hostile, slow, numerous and vanished clients: other clients are answered.
+//! Tests faulty, hostile and numerous clients: other clients are answered.
 
-mod connections;
 mod errors;
-mod gone;
 mod hostile;
 mod many;
 

@@ -10,7 +10,6 @@ mod generation;
 mod replica;
 
 use std::convert::Infallible;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,7 +20,7 @@ use http::request::Parts;
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
-use parm_durations::{Real, Whole};
+use parm_durations::Real;
 use parm_protocol::Error as Refusal;
 use parm_transport::keys::{Access, Method, Route};
 use parm_transport::server::{self, Guest, GuestBody, GuestFuture};
@@ -48,8 +47,8 @@ const INSTANCE: usize = 0;
 
 /// An emulated server of a language model, for experiments: OpenAI's chats on `server.http`, with made-up words.
 ///
-/// An iteration takes `iteration_ms`, plus `stream_ms` for each stream that gets a token, plus `prompt_token_ms` for each
-/// token of a prompt that it reads.
+/// An iteration takes `iteration_ms`, plus a 60th of it for each stream that gets a token, plus a 180th for each token of a
+/// prompt that it reads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -59,29 +58,24 @@ pub struct Config {
     /// Time of an iteration. Default 18.
     #[serde(with = "Real::<0, 60_000>")]
     pub iteration_ms: f64,
-    /// Time that each decoding stream adds to an iteration. Default 0.3.
-    #[serde(with = "Real::<0, 60_000>")]
-    pub stream_ms: f64,
-    /// Time that each token of a prompt adds to the iteration that reads it. Default 0.1.
-    #[serde(with = "Real::<0, 60_000>")]
-    pub prompt_token_ms: f64,
-    /// Most streams at a time. Default 256.
-    #[serde(with = "Whole::<1, 65_536>")]
-    pub streams: NonZeroUsize,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        let Costs { base_ms: iteration_ms, stream_ms, prompt_token_ms, .. } = Costs::default();
-        let streams = const { NonZeroUsize::new(256).unwrap() };
-        Self { model: None, iteration_ms, stream_ms, prompt_token_ms, streams }
+        Self { model: None, iteration_ms: Costs::default().base_ms }
     }
 }
 
 impl Config {
     fn costs(&self) -> Costs {
-        let Self { iteration_ms: base_ms, stream_ms, prompt_token_ms, .. } = *self;
-        Costs { base_ms, stream_ms, prompt_token_ms, streams: self.streams.get(), ..Costs::default() }
+        let usual = Costs::default();
+        let pace = self.iteration_ms / usual.base_ms;
+        Costs {
+            base_ms: self.iteration_ms,
+            stream_ms: pace * usual.stream_ms,
+            prompt_token_ms: pace * usual.prompt_token_ms,
+            ..usual
+        }
     }
 }
 
@@ -251,7 +245,7 @@ mod tests {
     fn default_costs_are_those_of_the_model() {
         assert_eq!(Config::default().costs(), Costs::default());
         assert_eq!(toml::from_str::<Config>("").unwrap(), Config::default());
-        for bad in ["chunk = 9", "iteration_ms = -1", "streams = 0", "modle = 'm'"] {
+        for bad in ["chunk = 9", "iteration_ms = -1", "modle = 'm'"] {
             assert!(toml::from_str::<Config>(bad).is_err(), "{bad}");
         }
     }

@@ -212,19 +212,18 @@ impl Host {
 }
 
 /// Maximum rows of a request for a model: as `config.pbtxt` declares, otherwise if trial runs show that rows are independent. 0 if
-/// its first dimension is not a batch, is configured not to be one, or could not be shown to be one, which is returned as well.
+/// its first dimension is not a batch, is declared not to be one, or could not be shown to be one, which is returned as well.
 fn most_rows(
     config: &Config,
     name: &str,
     declared: Option<usize>,
     model: &mut dyn Model,
 ) -> (usize, Option<String>) {
-    let listed = |names: &[String]| names.iter().any(|listed| listed == name);
-    if !model.signature().is_batched() || listed(&config.unbatched) {
+    if !model.signature().is_batched() {
         return (0, None);
     }
     let most = config.max_rows.get().min(declared.unwrap_or(usize::MAX));
-    if declared.is_some() || listed(&config.batched) {
+    if declared.is_some() {
         return (most, None);
     }
     match rows::independent(model, config.measure) {
@@ -233,7 +232,7 @@ fn most_rows(
             tracing::warn!(
                 name,
                 %reason,
-                "requests stay whole: the first dimension is not shown to be a batch (max_batch_size in config.pbtxt or backend.batched overrides this)"
+                "requests stay whole: the first dimension is not shown to be a batch (max_batch_size in its config.pbtxt overrides this)"
             );
             (0, Some(reason))
         }

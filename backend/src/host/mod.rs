@@ -45,6 +45,9 @@ use crate::{Config, Error, Faults, Metrics};
 /// Priority of requests that set none, between 1 (first) and 255 (last).
 const DEFAULT_PRIORITY: u8 = 128;
 
+/// Timeout of a request without a `timeout`, and the longest that a request can ask for.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
 /// The relation of instances and queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
@@ -112,7 +115,7 @@ impl Host {
             .collect();
         let setups = (0..config.instances.get()).map(|number| {
             let (queue, faults) = (queues[number % count].clone(), faults.clone());
-            Setup { number, queue, batching: config.batching.clone(), faults }
+            Setup { number, queue, faults }
         });
         let setups: Vec<_> = setups.collect();
         setups.iter().cloned().try_for_each(Setup::start)?;
@@ -188,7 +191,7 @@ impl Host {
             None | Some(0) => DEFAULT_PRIORITY,
             Some(priority) => u8::try_from(priority).unwrap_or(u8::MAX),
         };
-        let longest = self.config.max_wait;
+        let longest = LONGEST_WAIT;
         let timeout = number("timeout").filter(|&timeout| timeout > 0);
         let wait = timeout.map_or(longest, |timeout| Duration::from_micros(timeout).min(longest));
         let deadline = deadline.map_or(arrived + wait, |deadline| deadline.min(arrived + wait));

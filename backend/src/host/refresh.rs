@@ -13,7 +13,7 @@ use super::load::Source;
 use super::order::Asked;
 use super::{Host, Loaded};
 use crate::engine::guarded;
-use crate::{Config, Error, VersionPolicy};
+use crate::{Error, VersionPolicy};
 
 /// The time for which the loader waits for requests on a replaced version before freeing it. After that the last of
 /// these requests frees it.
@@ -55,13 +55,6 @@ impl Host {
         }
         if !self.config.load.is_empty() {
             names = self.config.load.iter().cloned().collect();
-        }
-        let Config { unbatched, batched, .. } = &self.config;
-        let listed = [("unbatched", unbatched), ("batched", batched)];
-        for (setting, listed) in listed {
-            for name in listed.iter().filter(|name| !names.contains(*name)) {
-                tracing::warn!(%name, "backend.{setting} names an unknown model: correct the name");
-            }
         }
         for name in names {
             // Errors are in the log and in the index, which has no unknown names.
@@ -285,6 +278,7 @@ mod tests {
 
     use super::super::Layout;
     use super::*;
+    use crate::Config;
     use crate::Metrics;
 
     fn put(root: &std::path::Path, version: u64, outputs: usize) {

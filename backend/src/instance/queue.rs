@@ -268,25 +268,11 @@ impl Queue {
         }
     }
 
-    /// Jobs that can share a batch with `first`, of at most `rows` rows in total; waits for more until `until`.
-    pub(crate) fn take_mates(&self, first: &Job, mut rows: usize, until: Instant) -> Vec<Job> {
-        let mut mates = Vec::new();
+    /// Waiting jobs that can share a batch with `first`, of at most `rows` rows in total.
+    pub(crate) fn take_mates(&self, first: &Job, rows: usize) -> Vec<Job> {
         let mut state = self.state.lock();
-        loop {
-            state.clear_useless();
-            for job in state.extract_mates(first, rows) {
-                rows -= job.rows;
-                mates.push(job);
-            }
-            if rows == 0 || !state.open || Instant::now() >= until {
-                return mates;
-            }
-            // A job for another model must not wait for this batch: pass the wake-up on to an idle thread.
-            if state.waiting > 0 {
-                self.arrived.notify_one();
-            }
-            self.arrived.wait_until(&mut state, until.into_std());
-        }
+        state.clear_useless();
+        state.extract_mates(first, rows)
     }
 
     /// Waits until nothing waits or runs.

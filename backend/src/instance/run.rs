@@ -14,7 +14,7 @@ use crate::engine::joined;
 use crate::host::Loaded;
 use crate::metrics::Phases;
 use crate::payer::Payer;
-use crate::{Batching, Error, Faults, pause};
+use crate::{Error, Faults, pause};
 
 /// A validated request and the channel for its answer.
 pub(crate) struct Job {
@@ -82,7 +82,6 @@ pub(crate) struct Setup {
     /// Its number, which is the index of its replicas.
     pub(crate) number: usize,
     pub(crate) queue: Arc<Queue>,
-    pub(crate) batching: Batching,
     pub(crate) faults: Option<Arc<Faults>>,
 }
 
@@ -119,8 +118,7 @@ impl Setup {
         if room == 0 {
             return vec![first];
         }
-        let until = first.arrived + self.batching.max_delay;
-        let mates = self.queue.take_mates(&first, room, until);
+        let mates = self.queue.take_mates(&first, room);
         [first].into_iter().chain(mates).collect()
     }
 

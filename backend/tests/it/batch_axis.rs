@@ -61,12 +61,6 @@ async fn part_of_a_request_is_rejected_when_rows_depend() {
 async fn configuration_overrules_what_was_shown() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "sums", true);
-    let engine = parm_backend::EngineConfig { name: "tract".into(), ..Default::default() };
-    let batched = vec!["sums".into()];
-    let config = Config { models: Some(folder.path().into()), engine, batched, ..Config::default() };
-    let served = Served::start(config);
-    let config = served.worker.model_config(&ModelRef::latest("sums")).unwrap();
-    assert_eq!((config.max_batch_size, config.unbatched()), (1024, None));
     std::fs::write(folder.path().join("sums/config.pbtxt"), "max_batch_size: 8").unwrap();
     let config = start(folder.path()).worker.model_config(&ModelRef::latest("sums")).unwrap();
     assert_eq!((config.max_batch_size, config.unbatched()), (8, None));

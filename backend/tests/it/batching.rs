@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
 
 use parm_backend::engine::Spec;
 use parm_backend::{Batching, Config, EngineConfig};
@@ -16,7 +15,7 @@ use crate::support::{Served, config, quick, request, values};
 fn batching(per_row_ms: f64) -> Config {
     let time_ms = Distribution::Constant { value: 0.5 };
     let spec = Spec { time_ms, per_row_ms, ..quick() };
-    let batching = Batching { max_batch: 8.try_into().unwrap(), max_delay: Duration::ZERO };
+    let batching = Batching { max_batch: 8.try_into().unwrap() };
     Config { emulated: BTreeMap::from([("m".into(), spec)]), batching, ..config() }
 }
 
@@ -66,7 +65,15 @@ async fn batching_is_off_for_a_model_that_it_slows_down() {
 
 #[tokio::test]
 async fn unbatched_model_runs_every_request_separately() {
-    let served = Served::start(Config { unbatched: vec!["m".into()], ..batching(0.0) });
+    let root = tempfile::tempdir().unwrap();
+    let mut graph = Builder::new("m", 1);
+    let input = graph.input(Value::batch_of_f32("input", &[4]));
+    let doubled = graph.node("Add", "output", &[&input, &input]);
+    graph.output(Value::batch_of_f32(&doubled, &[4]));
+    put(root.path(), "m", graph, "max_batch_size: 0");
+    let engine = EngineConfig { name: "tract".into(), ..EngineConfig::default() };
+    let models = Some(root.path().into());
+    let served = Served::start(Config { models, engine, emulated: BTreeMap::new(), ..batching(0.0) });
     assert_eq!(served.metric("parm_instance_batch_limit"), 1.0);
     let config = served.worker.model_config(&ModelRef::latest("m")).unwrap();
     assert_eq!((config.max_batch_size, &*config.input[0].dims), (0, &[-1, 4][..]));
@@ -76,7 +83,7 @@ async fn unbatched_model_runs_every_request_separately() {
     let lengths = [served.send(request(&[1.; 12])).await, served.send(request(&[2.; 8])).await];
     served.release();
     first.await.unwrap().unwrap();
-    for (answer, expected) in lengths.into_iter().zip([vec![2.; 6], vec![4.; 4]]) {
+    for (answer, expected) in lengths.into_iter().zip([vec![2.; 12], vec![4.; 8]]) {
         assert_eq!(values(&answer.await.unwrap().unwrap()), expected);
     }
     let statistics = &served.worker.statistics(Some(&ModelRef::latest("m"))).unwrap()[0];
@@ -84,25 +91,29 @@ async fn unbatched_model_runs_every_request_separately() {
     assert_eq!((sizes, statistics.execution_count), (vec![1], 3));
 }
 
-/// Adds 0, 10, 20 and 30 to the rows of a batch: it runs on four rows, and fails on two or eight.
+/// Adds 0, 10, 20 and 30 to the rows of a batch: it runs on four rows, and fails on two or eight. `max_batch_size` says that
+/// they are rows, although they depend on their place in the batch.
 fn write(root: &Path, sizes: &str) {
     let mut graph = Builder::new("four", 1);
     let input = graph.input(Value::batch_of_f32("x", &[1]));
     let four = graph.constant(Weights::from_f32("four", &[4, 1], &[0., 10., 20., 30.]).unwrap());
     let sum = graph.node("Add", "y", &[&input, &four]);
     graph.output(Value::batch_of_f32(&sum, &[1]));
-    let folder = root.join("four/1");
+    let text = format!("max_batch_size: 16\ndynamic_batching {{ preferred_batch_size: [ {sizes} ] }}\n");
+    put(root, "four", graph, &text);
+}
+
+/// Writes a model with its configuration.
+fn put(root: &Path, name: &str, graph: Builder, config: &str) {
+    let folder = root.join(name).join("1");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("model.onnx"), graph.build().unwrap().bytes()).unwrap();
-    let text = format!("max_batch_size: 16\ndynamic_batching {{ preferred_batch_size: [ {sizes} ] }}\n");
-    std::fs::write(root.join("four/config.pbtxt"), text).unwrap();
+    std::fs::write(root.join(name).join("config.pbtxt"), config).unwrap();
 }
 
 fn start(root: &Path) -> Served {
     let engine = EngineConfig { name: "tract".into(), ..EngineConfig::default() };
-    // Its rows depend on their place in the batch.
-    let batched = vec!["four".into()];
-    Served::start(Config { models: Some(root.into()), engine, batched, ..Config::default() })
+    Served::start(Config { models: Some(root.into()), engine, ..Config::default() })
 }
 
 #[tokio::test]

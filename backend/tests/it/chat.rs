@@ -23,7 +23,7 @@ struct Scene {
 /// A server that takes no time.
 fn settings() -> chat::Config {
     let model = Some("tiny".into());
-    chat::Config { model, iteration_ms: 0.0, stream_ms: 0.0, prompt_token_ms: 0.0, ..chat::Config::default() }
+    chat::Config { model, iteration_ms: 0.0 }
 }
 
 /// A server whose iterations never end within a test.

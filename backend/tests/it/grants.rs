@@ -157,7 +157,7 @@ async fn grant_of_a_cancelled_job_goes_to_the_next() {
 
 #[tokio::test]
 async fn nothing_is_granted_with_batching() {
-    let batching = Batching { max_batch: 4.try_into().unwrap(), max_delay: Duration::ZERO };
+    let batching = Batching { max_batch: 4.try_into().unwrap() };
     assert!(Served::start(Config { batching, ..config() }).worker.giver().is_none());
 }
 

@@ -1,9 +1,7 @@
 //! Settings of coding groups.
 
 use std::num::{NonZeroU8, NonZeroU32};
-use std::time::Duration;
 
-use parm_durations::Millis;
 use parm_encoder::Kind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,9 +24,6 @@ pub struct CodingSettings {
     pub k_choices: Vec<NonZeroU8>,
     /// Parities of a group: so many of its predictions can be late at a time. Default 1.
     pub r: NonZeroU8,
-    /// Age at which an incomplete group is coded. Default 20.
-    #[serde(rename = "max_age_ms", with = "Millis")]
-    pub max_age: Duration,
     /// Grace: time that a reconstruction waits for the prediction, under `parm+` and `approximate-backup`.
     pub grace: GraceSettings,
     /// Least confidence of a reconstruction that is returned; a higher threshold of the bundle counts. Outputs without
@@ -66,7 +61,6 @@ impl Default for CodingSettings {
             k: const { NonZeroU8::new(2).unwrap() },
             k_choices: Vec::new(),
             r: NonZeroU8::MIN,
-            max_age: Duration::from_millis(20),
             grace: GraceSettings::default(),
             min_confidence: Fraction::percent(0),
             parm_plus: ParmPlusSettings::default(),

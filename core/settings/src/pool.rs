@@ -1,6 +1,6 @@
 //! Settings of a model's dispatch.
 //!
-//! The bursts of budgets are constants outside of tests: no operator has a reason to choose them, so files and changes at run time
+//! Fields with `skip` are constants outside of tests: no operator has a reason to choose them, so files and changes at run time
 //! reject their names, and [`PoolSettings::with_constants_of`] carries them from settings to settings.
 
 use std::num::{NonZeroU8, NonZeroU32};
@@ -10,14 +10,10 @@ use parm_durations::{Millis, Whole};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::redundancy::UsualBudget;
 use super::{
-    BatchSettings, BudgetSettings, CodingSettings, EjectionSettings, HedgeSettings, Placement, PolicyKind,
-    ReplicateSettings, StandInSettings,
+    BatchSettings, BudgetSettings, CodingSettings, EjectionSettings, Fraction, HedgeSettings, Placement,
+    PolicyKind, StandInSettings,
 };
-
-/// The budget of retries.
-type Retries = UsualBudget<20, 100>;
 
 /// Dispatch of the queries of a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -31,20 +27,19 @@ pub struct PoolSettings {
     // A longer queue only makes all queries late.
     #[serde(with = "Whole::<1, 1_000_000>")]
     pub queue_limit: NonZeroU32,
-    /// Priority of a query that has none: 1 is served first, 255 last. It counts within a share. Default 128.
-    pub default_priority: NonZeroU8,
     /// Batching of queries.
     pub batch: BatchSettings,
     /// Attempts for a query when instances fail, the first included. Default 3.
     // A query that kills instances must not kill them all.
     pub max_attempts: NonZeroU8,
-    /// Budget of retries, so that an outage does not multiply its own load. Unused retries are saved up to 100.
-    #[serde(deserialize_with = "Retries::deserialize")]
+    /// Budget of retries, so that an outage does not multiply its own load: a fifth more jobs, and up to 100 that are saved up.
+    #[serde(skip)]
     pub retry: BudgetSettings,
     /// Hedges: duplicates of late jobs.
     pub hedge: HedgeSettings,
-    /// Replicas, under `replicate`.
-    pub replicate: ReplicateSettings,
+    /// Number of instances that run each batch under `replicate`. A third one multiplies the work for hardly shorter tails.
+    #[serde(skip)]
+    pub copies: NonZeroU8,
     /// Coding groups and parities, under `parm` and `parm+`.
     pub coding: CodingSettings,
     /// Stand-ins, under `stand-in`: a cheaper model answers late queries.
@@ -65,8 +60,10 @@ impl PoolSettings {
     /// These settings with the constants of others. A change at run time goes through JSON, which leaves them out.
     #[must_use]
     pub fn with_constants_of(mut self, of: &Self) -> Self {
-        self.retry.burst = of.retry.burst;
+        self.retry = of.retry.clone();
+        self.copies = of.copies;
         self.hedge.budget.burst = of.hedge.budget.burst;
+        self.stand_in.hedge = of.stand_in.hedge;
         self
     }
 }
@@ -77,12 +74,11 @@ impl Default for PoolSettings {
             policy: PolicyKind::Hedge,
             placement: Placement::default(),
             queue_limit: const { NonZeroU32::new(1024).unwrap() },
-            default_priority: const { NonZeroU8::new(128).unwrap() },
             batch: BatchSettings::default(),
             max_attempts: const { NonZeroU8::new(3).unwrap() },
-            retry: Retries::SETTINGS,
+            retry: BudgetSettings { ratio: Fraction::percent(20), burst: 100 },
             hedge: HedgeSettings::default(),
-            replicate: ReplicateSettings::default(),
+            copies: const { NonZeroU8::new(2).unwrap() },
             coding: CodingSettings::default(),
             stand_in: StandInSettings::default(),
             ejection: EjectionSettings::default(),

@@ -1,11 +1,10 @@
 //! Settings of redundancy: the policy and its budgets.
 
-use std::num::NonZeroU8;
 use std::time::Duration;
 
 use parm_durations::Micros;
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use super::Fraction;
 
@@ -70,10 +69,10 @@ impl PolicyKind {
 }
 
 /// Budget of extra jobs, as a token bucket: a job adds a part of a token, an extra job takes one.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct BudgetSettings {
-    /// Extra jobs per job in the long run.
+    /// Extra jobs per job in the long run. Default 0.1.
     pub ratio: Fraction,
     /// Extra jobs that may run in a burst. The ratio bounds the cost, and at the rates at which many jobs are late together the
     /// bucket refills within milliseconds.
@@ -81,34 +80,11 @@ pub struct BudgetSettings {
     pub burst: u32,
 }
 
-/// A budget with `BURST`, and `PERCENT` if its ratio is missing.
-pub(crate) enum UsualBudget<const PERCENT: u8, const BURST: u32> {}
-
-impl<const PERCENT: u8, const BURST: u32> UsualBudget<PERCENT, BURST> {
-    pub(crate) const SETTINGS: BudgetSettings =
-        BudgetSettings { ratio: Fraction::percent(PERCENT), burst: BURST };
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BudgetSettings, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields, expecting = "a table with ratio")]
-        struct Given {
-            ratio: Option<Fraction>,
-        }
-        let Given { ratio } = Given::deserialize(from)?;
-        let usual = Self::SETTINGS;
-        Ok(BudgetSettings { ratio: ratio.unwrap_or(usual.ratio), ..usual })
-    }
-}
-
-/// The budget of hedges.
-type Hedges = UsualBudget<10, 10>;
-
 /// Hedges: duplicates of late jobs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HedgeSettings {
     /// Budget of hedges; unused ones are saved up to 10.
-    #[serde(deserialize_with = "Hedges::deserialize")]
     pub budget: BudgetSettings,
     /// Earliest age of a late job. Lower it only if a hop takes less. Default 1000.
     // A hedge that saves less than a hop costs is a loss, and to watch every job of a fast model costs more than its answer.
@@ -116,23 +92,16 @@ pub struct HedgeSettings {
     pub min_delay: Duration,
 }
 
-/// Replicas, under `replicate`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ReplicateSettings {
-    /// Number of instances that run each batch. Default 2.
-    pub copies: NonZeroU8,
+impl Default for BudgetSettings {
+    /// The budget of hedges.
+    fn default() -> Self {
+        Self { ratio: Fraction::percent(10), burst: 10 }
+    }
 }
 
 impl Default for HedgeSettings {
     fn default() -> Self {
-        Self { budget: Hedges::SETTINGS, min_delay: Duration::from_millis(1) }
-    }
-}
-
-impl Default for ReplicateSettings {
-    fn default() -> Self {
-        Self { copies: const { NonZeroU8::new(2).unwrap() } }
+        Self { budget: BudgetSettings::default(), min_delay: Duration::from_millis(1) }
     }
 }
 
@@ -143,15 +112,10 @@ mod tests {
     #[test]
     fn missing_fields_of_a_budget_keep_their_defaults() {
         let read = |text: &str| toml::from_str::<crate::PoolSettings>(text);
-        let settings = read("hedge = { budget = { ratio = 0.2 } }\nretry = {}");
-        let settings = settings.unwrap();
-        let budget = |percent, burst| BudgetSettings { ratio: Fraction::percent(percent), burst };
-        assert_eq!(settings.hedge.budget, budget(20, 10));
-        assert_eq!(settings.retry, budget(20, 100));
-        for wrong in
-            ["hedge = { budget = { rate = 0.2 } }", "retry = { burst = 7 }", "retry = { ratio = 2.0 }"]
-        {
-            assert!(read(wrong).is_err(), "{wrong}");
+        let settings = read("hedge = { budget = { ratio = 0.2 } }").unwrap();
+        assert_eq!(settings.hedge.budget, BudgetSettings { ratio: Fraction::percent(20), burst: 10 });
+        for wrong in ["{ rate = 0.2 }", "{ burst = 7 }", "{ ratio = 2.0 }"] {
+            assert!(read(&format!("hedge = {{ budget = {wrong} }}")).is_err(), "{wrong}");
         }
     }
 

@@ -18,8 +18,9 @@ pub struct StandInSettings {
     /// Largest share of approximate answers in any minute, and 20 in any case. At the bound, late queries wait for predictions; no
     /// query fails. Default 0.05.
     pub bound: Fraction,
-    /// Hedges late jobs that no stand-in can replace. Default true.
-    // Not while queries wait for instances, nor if a stand-in's answer comes sooner.
+    /// Hedges late jobs that no stand-in can replace, unless queries wait for instances or a stand-in's answer comes sooner. Only
+    /// tests of stand-ins alone do without.
+    #[serde(skip)]
     pub hedge: bool,
     /// Least confidence of an answer that is returned; a higher threshold of the bundle counts. Stand-ins without a bundle have
     /// no confidence and need 0. Default 0.

@@ -17,12 +17,11 @@ const BURSTS = { retry: 100, hedge: 10 };
 
 export function settings(changes = {}) {
   const of = {
-    policy: 'hedge', queue_limit: 1024, default_priority: 128, batch: { max_size: 1 }, max_attempts: 3,
-    retry: { ratio: 0.2 },
+    policy: 'hedge', queue_limit: 1024, batch: { max_size: 1 }, max_attempts: 3,
     hedge: { budget: { ratio: 0.1 }, min_delay_us: 1000 }, replicate: { copies: 2 },
-    coding: { k: 2, k_choices: [], r: 1, max_age_ms: 20, grace: { factor: 1.25 }, min_confidence: 0 },
+    coding: { k: 2, k_choices: [], r: 1, grace: { factor: 1.25 }, min_confidence: 0 },
     stand_in: { late_factor: 1.15, bound: 0.05, hedge: true, min_confidence: 0, agreement: { floor: 0.8 } },
-    ejection: { enabled: true, failures: 3, backoff_min_ms: 250, least_in_service: 0.3 },
+    ejection: { enabled: true },
     no_instance_grace_ms: 1000, default_answer: false,
   };
   return merged(of, changes);

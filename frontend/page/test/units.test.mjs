@@ -207,7 +207,7 @@ test('fields_show_percent_and_reject_invalid_values', () => {
   assert.deepEqual(['2', '0.1', '', '101', 'x'].map((text) => value(bound, text)), [0.02, 0.001, null, null, null]);
   assert.deepEqual(['4', '2.5', '0'].map((text) => value(field('coding.k'), text)), [4, null, null]);
   const cluster = new Cluster('cluster');
-  for (const { path } of FIELDS.filter(({ path }) => path !== 'replicate.copies')) assert.notEqual(ctl.at(cluster.models[0].settings, path), undefined, path);
+  for (const { path } of FIELDS) assert.notEqual(ctl.at(cluster.models[0].settings, path), undefined, path);
 });
 
 test('timeline_shows_reason_and_instances', () => {

@@ -190,7 +190,7 @@ mod tests {
             (json!({"stand_in": {"grace": {"factor": 2}}}), ["stand_in.grace: was removed: ", "delete it"]),
             (json!({"coding": {"grace": {"factor": -1}}}), ["coding.grace.factor: -1", "from 0 to 1000"]),
             (json!({"stand_in": {"bound": 2}}), ["stand_in.bound: 2", "from 0 to 1"]),
-            (json!({"retry": {"burst": 2}}), ["retry.burst: was removed: ", "delete it"]),
+            (json!({"retry": {"ratio": 0.2}}), ["retry: was removed: ", "delete it"]),
             (json!({"ahead_us": 5}), ["ahead_us: was removed: ", "delete it"]),
             (json!({"no_instance_grace_ms": u64::MAX}), ["no_instance_grace_ms: ", "from 0 to 31536000000"]),
             (json!([1]), ["object", "object"]),

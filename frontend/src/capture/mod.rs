@@ -13,7 +13,6 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use parm_durations::{PositiveSeconds, Whole};
 use parm_settings::Fraction;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -30,11 +29,11 @@ pub struct Config {
     pub folder: Option<PathBuf>,
     /// Share of the requests that is captured. Default 0.01.
     pub share: Fraction,
-    /// Largest size of the folder; the oldest captures are removed first. Default 1024.
-    #[serde(with = "Whole::<1, 1_000_000_000>")]
+    /// Largest size of the folder in megabytes: many times what a search reads. The oldest captures are removed first.
+    #[serde(skip)]
     pub max_mb: NonZeroU64,
-    /// Age at which captures are removed. Default 604800: a week.
-    #[serde(rename = "max_age_s", with = "PositiveSeconds")]
+    /// Age at which captures are removed: a week has every hour of the traffic.
+    #[serde(skip)]
     pub max_age: Duration,
     /// Requests that may wait to be written; more are dropped and counted. A sample may lose some.
     #[serde(skip)]

@@ -80,6 +80,9 @@ pub(super) struct State {
     pub(super) effects: Effects,
 }
 
+/// Priority of a query that has none.
+const DEFAULT_PRIORITY: u8 = 128;
+
 impl State {
     pub(super) fn new() -> Self {
         Self {
@@ -373,10 +376,9 @@ impl State {
 
     /// Submits the rows of a request.
     pub(super) fn submit(&mut self, driver: &Driver, call: &Arc<Call>) {
-        let Some(Lines { own, settings, .. }) = self.pools.get(&call.pool.id) else { return };
-        let own = *own;
+        let Some(own) = self.pools.get(&call.pool.id).map(|lines| lines.own) else { return };
         let priority = match call.terms.priority {
-            0 => settings.as_ref().map_or(u8::MAX, |(settings, _)| settings.default_priority.get()),
+            0 => DEFAULT_PRIORITY,
             urgent => urgent,
         };
         for index in 0..call.inputs.rows {

@@ -1,6 +1,5 @@
 //! The fuzz targets with a whole frontend: untrusted bytes reach it through its sockets, on a paused clock.
 
-mod messages;
 pub mod opaque_answers;
 pub mod opaque_requests;
 mod passage;

@@ -210,7 +210,7 @@ fn whole(bytes: &[u8]) -> Option<usize> {
 }
 
 /// The values of a header.
-fn values<'a>(head: &'a [u8], name: &'a str) -> impl Iterator<Item = Cow<'a, str>> {
+pub(super) fn values<'a>(head: &'a [u8], name: &'a str) -> impl Iterator<Item = Cow<'a, str>> {
     let named = |line: &'a [u8]| {
         let (key, value) = line.split_at(line.iter().position(|byte| *byte == b':')?);
         key.eq_ignore_ascii_case(name.as_bytes()).then(|| String::from_utf8_lossy(value[1..].trim_ascii()))

@@ -70,7 +70,7 @@ fn first_of_n_exponential_copies_takes_an_nth_of_the_time() {
         run.settings.policy = PolicyKind::Replicate;
         // Chance makes some instances look slower, and by speed a copy would wait for the others.
         run.settings.placement = Placement::Turns;
-        run.settings.replicate.copies = NonZeroU8::new(copies).unwrap();
+        run.settings.copies = NonZeroU8::new(copies).unwrap();
         check(&run, SERVICE / f64::from(copies));
     }
 }

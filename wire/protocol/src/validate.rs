@@ -99,7 +99,7 @@ pub fn validate(request: &InferRequest, model: &ModelMetadata, limit: Rows) -> R
             if actual != expected {
                 let message = format!(
                     "inputs disagree on the number of rows: '{}' has {actual}, the first input {expected}: if the first \
-                     dimension is not a batch, list the model in backend.unbatched and frontend.unbatched",
+                     dimension is not a batch, set max_batch_size to 0 in its config.pbtxt",
                     input.name
                 );
                 return Err(Error::Invalid { message });

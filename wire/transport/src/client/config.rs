@@ -4,7 +4,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parm_durations::{PositiveMillis, Whole};
+use parm_durations::Whole;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -26,14 +26,14 @@ pub struct Config {
     /// none.
     #[serde(skip_serializing)]
     pub token: Option<Token>,
-    /// Timeout to connect. Default 1000.
-    #[serde(rename = "connect_timeout_ms", with = "PositiveMillis")]
+    /// Timeout to connect: within a data centre a connection takes milliseconds, and a lost packet is sent again after a second.
+    #[serde(skip)]
     pub connect_timeout: Duration,
     /// Timeout for readiness, metadata and configuration.
     #[serde(skip)]
     pub control_timeout: Duration,
-    /// Timeout for a server to load or unload a model. Raise it for models that load slowly. Default 300000.
-    #[serde(rename = "load_timeout_ms", with = "PositiveMillis")]
+    /// Timeout for a server to load or unload a model. It loads on after that.
+    #[serde(skip)]
     pub load_timeout: Duration,
     /// Backoff after the first failure to connect; it doubles with every further failure. Requests fail meanwhile.
     #[serde(skip)]

@@ -125,6 +125,11 @@ impl KeyFile {
             .map_err(|_| "stream did not contain valid UTF-8".into())
     }
 
+    /// Reads a file.
+    pub fn open(path: &Path) -> Result<Self, String> {
+        Self::read(&Self::text(path)?)
+    }
+
     /// Parses and checks a file's text.
     pub fn read(text: &str) -> Result<Self, String> {
         let file: Self = toml::from_str(text).map_err(|error| {

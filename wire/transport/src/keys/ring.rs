@@ -47,7 +47,7 @@ impl Keys {
     /// The keys of a file, which is followed once a server runs; no keys without a file.
     pub fn open(file: Option<&Path>) -> Result<Self, Error> {
         let Some(path) = file else { return Ok(Self::none()) };
-        let read = KeyFile::text(path).and_then(|text| KeyFile::read(&text));
+        let read = KeyFile::open(path);
         let file = read.map_err(|reason| Error::KeyFile { path: path.to_owned(), reason })?;
         Ok(Self::with(Some(path.to_owned()), &file.keys))
     }

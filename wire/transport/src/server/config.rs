@@ -40,9 +40,9 @@ pub struct Config {
     // A connection costs a file descriptor and a few kilobytes.
     #[serde(with = "Whole::<1, 1_000_000>")]
     pub max_connections: NonZeroUsize,
-    /// Timeout for the head of a request. Default 10000.
-    // Slow clients must not hold connections for ever. The same holds for bodies and answers.
-    #[serde(rename = "head_timeout_ms", with = "PositiveMillis")]
+    /// Timeout for the head of a request: a few kilobytes, on the slowest line. Slow clients must not hold connections for ever. The
+    /// same holds for bodies and answers.
+    #[serde(skip)]
     pub head_timeout: Duration,
     /// Timeout for the body of a request. Default 30000.
     #[serde(rename = "body_timeout_ms", with = "PositiveMillis")]
@@ -50,8 +50,8 @@ pub struct Config {
     /// Timeout for a client to read an answer. Slow links need a second for every megabyte. Default 60000.
     #[serde(rename = "answer_timeout_ms", with = "PositiveMillis")]
     pub answer_timeout: Duration,
-    /// Timeout after which an idle connection is closed. Default 300000.
-    #[serde(rename = "idle_timeout_ms", with = "PositiveMillis")]
+    /// Timeout after which an idle connection is closed: longer than load balancers keep theirs, so that they close first.
+    #[serde(skip)]
     pub idle_timeout: Duration,
     /// Lifetime of a connection; it then ends after its last answer. Set it if load balancers choose servers per
     /// connection. 0 means no limit. Default 0.

@@ -46,15 +46,6 @@ pub(super) struct Counts {
     pub(super) stale: Mutex<Option<String>>,
 }
 
-/// The state of TLS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// The mode.
-    pub mode: Mode,
-    /// The expiry of the current certificate.
-    pub not_after: Option<SystemTime>,
-}
-
 impl Tls {
     /// Reads and checks the files of a configuration.
     pub fn open(config: &Config) -> Result<Self, Error> {
@@ -76,15 +67,9 @@ impl Tls {
         }))))
     }
 
-    /// The state, unless TLS is off.
-    pub fn standing(&self) -> Option<Standing> {
-        let charter = self.0.as_ref()?;
-        Some(Standing { mode: charter.config.mode, not_after: charter.identity().not_after })
-    }
-
-    /// Says when the current certificate becomes valid, if it is not valid yet.
-    pub fn early(&self) -> Option<String> {
-        self.0.as_ref()?.identity().early()
+    /// How TLS is used, unless it is off.
+    pub fn mode(&self) -> Option<Mode> {
+        self.0.as_ref().map(|charter| charter.config.mode)
     }
 
     /// The private key's file, if every user of this machine can read it.

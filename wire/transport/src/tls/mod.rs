@@ -34,7 +34,7 @@ mod welcome;
 
 pub(crate) use advice::advised;
 pub use config::{Config, Mode};
-pub use handle::{Standing, Tls};
+pub use handle::Tls;
 pub use outgoing::{Outgoing, Spoken};
 pub(crate) use stream::{Session, Stream};
 pub(crate) use welcome::Welcome;

@@ -16,8 +16,9 @@ impl Followed {
     }
 
     fn expires(&self) -> u64 {
-        let end = self.tls.standing().unwrap().not_after.unwrap();
-        end.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
+        let page = self.tls.metrics();
+        let line = page.lines().find_map(|line| line.strip_prefix("parm_tls_certificate_expires_seconds "));
+        line.unwrap().parse().unwrap()
     }
 
     /// Time for more than two reads.
