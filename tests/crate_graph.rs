@@ -38,6 +38,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "settings",
             "dispatcher",
             "parity-models",
+            "random",
         ],
     ),
     ("loadgen", &["random", "protocol", "arrays", "workload"]),

@@ -366,7 +366,6 @@ impl Job {
                     self.instance.set_approximates();
                 }
                 Outputs::check(response, &expected)
-                    .map_err(|error| Error::Internal { message: error.to_string() })
             }
             Heard::Opaque(answer) => Ok(Outputs::opaque(self.watched(driver, answer))),
         });

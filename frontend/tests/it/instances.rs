@@ -26,23 +26,6 @@ async fn order_of_tensors_and_platform_may_differ() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn index_is_the_union_of_all_instances_models() {
-    let both = Scripted::quick("a", 1);
-    both.serve(&[doubler("double"), doubler("twice")]);
-    let one = Scripted::quick("b", 1);
-    one.serve(&[doubler("twice")]);
-    let frontend = frontend(config(PolicyKind::None), &[&both, &one]).await;
-    let index = frontend.repository_index(true).unwrap();
-    let listed: Vec<_> = index.iter().map(|model| (model.name.as_str(), model.version.as_str())).collect();
-    assert_eq!(listed, [("double", "1"), ("twice", "1")]);
-    assert_eq!(column(&infer(&frontend, request(&[1.0])).await.unwrap()), [2.0]);
-    let mut twice = request(&[2.0]);
-    twice.model = ModelRef { name: "twice".into(), version: Some("1".into()) };
-    assert_eq!(column(&infer(&frontend, twice).await.unwrap()), [4.0]);
-    assert_eq!(frontend.model_config(&ModelRef::latest("twice")).unwrap().input[0].dims, [2]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn model_is_unknown_only_once_a_worker_has_listed_some() {
     let frontend = started(config(PolicyKind::None)).unwrap();
     let model = ModelRef::latest("nothing");

@@ -32,8 +32,6 @@ pub(crate) enum Act {
     Hang,
     /// Answers after a while, for other values of `x`.
     For(Duration, fn(f32) -> f32),
-    /// Answers at once with a row too few.
-    Short,
     /// Answers after a while, but fails with this error if a row begins with this value.
     Unless(Duration, f32, Error),
 }
@@ -234,12 +232,6 @@ impl Scripted {
             Act::Fail(after, error) => {
                 tokio::time::sleep(after).await;
                 Err(error)
-            }
-            Act::Short => {
-                let mut short = request.clone();
-                let x = &mut short.inputs[0].tensor;
-                *x = x.slice_rows(0, x.rows() - 1).unwrap();
-                Ok(answer(&short))
             }
             Act::Unless(after, value, error) => {
                 tokio::time::sleep(after).await;

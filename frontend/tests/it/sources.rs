@@ -10,7 +10,7 @@ use parm_frontend::{Config, Error, Frontend, Timers};
 use parm_protocol::client::{BoxFuture, Client};
 use parm_settings::PolicyKind;
 
-use crate::rig::{Network, config, get, infer, metric, ready, request, started, until};
+use crate::rig::{Network, config, get, infer, metric, ready, request, until};
 use crate::scripted::Scripted;
 
 struct Watched {
@@ -93,18 +93,6 @@ async fn server_of_two_sources_stays_when_one_drops_it() {
     }
     lists(&["b:1"], "test://b:1\n").await;
     assert_eq!(ready(&frontend), 1.0, "no source lists the server");
-}
-
-#[tokio::test(start_paused = true)]
-async fn invalid_worker_in_configuration_is_an_error_at_start() {
-    for (url, reason) in [
-        ("nonsense", "not an address of the tests"),
-        ("dns+test://pool", "HOST:PORT"),
-        ("srv+http://_http._tcp.pool", "not an address of the tests"),
-    ] {
-        let error = started(Config { workers: vec![url.into()], ..config(PolicyKind::None) }).err().unwrap();
-        assert!(matches!(&error, Error::BadUrl { reason: given, .. } if given.contains(reason)), "{error}");
-    }
 }
 
 /// Place of each instance, by address: node and zone.

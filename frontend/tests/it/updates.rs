@@ -297,6 +297,8 @@ async fn requests_stay_whole_once_rows_are_no_batch() {
     });
     let frontend = over(config(PolicyKind::None), &instances).await;
     infer(&frontend, request(&[1.0, 2.0])).await.unwrap();
+    let arrived = || metric(&frontend, "parm_dispatch_total", &["event=\"arrived\""]);
+    let before = arrived();
     instances.iter().for_each(|instance| instance.says_max_batch(0));
     let (mut split, mut failed) = (0, Vec::new());
     for number in 0..60 {
@@ -309,6 +311,7 @@ async fn requests_stay_whole_once_rows_are_no_batch() {
     }
     // The frontend describes the instances again at once, but not more than once a second.
     assert!(split == 0 && failed.iter().all(|(number, _)| *number < 20), "{split} {failed:?}");
+    assert!(arrived() >= before + 60.0 - failed.len() as f64, "counters go on");
 }
 
 #[tokio::test(start_paused = true)]

@@ -70,9 +70,8 @@ impl Stage {
         let instances =
             (0..workers.len()).map(|number| Instance::new(number, schedule, world.clone(), routes.clone()));
         let network = Network { instances: instances.collect(), world: world.clone() };
-        let timers = Timers::Simulated { seed: schedule.seed };
         let connect = Arc::new(network.clone());
-        let frontend = Frontend::start(config, connect, timers).expect("a valid configuration");
+        let frontend = Frontend::start(config, connect, Timers::Runtime).expect("a valid configuration");
         let admin = Admin::of(&frontend);
         sleep(START).await;
         Self { frontend, admin, network, world, folder: folder.to_owned(), clients: JoinSet::new() }

@@ -20,9 +20,6 @@ use crate::serve::reading::{Counters, PoolId};
 /// Interval between checks.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Time after the last failed request during which a model counts as failing.
-const RECENT: Duration = Duration::from_secs(15);
-
 /// The load is too high if more than one query in this many has no answer because of it.
 const ONE_IN: u64 = 20;
 
@@ -40,9 +37,6 @@ struct Seen {
 struct Course {
     /// Start of the outage.
     down: Option<Instant>,
-    /// Failed requests at the last check, and when there were new ones.
-    seen: u64,
-    troubled: Option<Instant>,
     /// Counts at the last lines.
     failed: u64,
     refused: [u64; 2],
@@ -126,17 +120,13 @@ impl Seen {
             }
             _ => {}
         }
-        let (failed, trouble) = pool.troubles();
-        if failed > model.seen {
-            (model.seen, model.troubled) = (failed, Some(Instant::now()));
-            pool.set_failing(Some(trouble.clone()));
-        } else if model.troubled.is_some_and(|since| since.elapsed() > RECENT) {
-            model.troubled = None;
-            pool.set_failing(None);
-        }
+        let (failed, last) = pool.troubles();
         let new = failed - model.failed;
-        if new > 0 && self.lines.due(now_ms, (pool.id, Subject::Failing)).is_some() {
-            tracing::warn!(model = %name, failed = new, last = %trouble.error, "requests failed within the last 60 s");
+        if new > 0
+            && let Some((_, last)) = last
+            && self.lines.due(now_ms, (pool.id, Subject::Failing)).is_some()
+        {
+            tracing::warn!(model = %name, failed = new, last = %last.error, "requests failed within the last 60 s");
             model.failed = failed;
         }
         let lost = pool.sums.overloaded();
