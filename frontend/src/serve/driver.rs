@@ -141,8 +141,7 @@ impl Driver {
                 let _ = told.send(Err(Failed { why: Reject::NoInstance, last: None, attempts: 0 }));
                 return None;
             }
-            let stories = || state.archive.room();
-            let call = Arc::new(Call::new(submission, now, told, stories));
+            let call = Arc::new(Call::new(submission, now, told));
             state.calls += 1;
             state.submit(self, &call);
             Some(call)

@@ -64,10 +64,10 @@ pub(crate) struct Instance {
     joined: AtomicBool,
     /// The latest error of a job.
     last_failure: Mutex<Option<String>>,
-    /// Whether it states the files of its models, as our workers do.
-    states_files: AtomicBool,
-    /// Whether it is another frontend, which may return approximate answers.
-    approximates: AtomicBool,
+    /// Whether it states the files of its models, as our workers do, which know our parameters.
+    pub(super) states_files: AtomicBool,
+    /// Whether it is another frontend, which has to be asked for predictions: its answers name their outcome.
+    pub(super) approximates: AtomicBool,
 }
 
 /// Quantiles of the last service times.
@@ -110,26 +110,6 @@ impl Instance {
             states_files: AtomicBool::new(false),
             approximates: AtomicBool::new(false),
         }
-    }
-
-    /// Whether it has to be asked for predictions.
-    pub(super) fn approximates(&self) -> bool {
-        self.approximates.load(Ordering::Relaxed)
-    }
-
-    /// Notes that it is another frontend: its answers name their outcome.
-    pub(super) fn set_approximates(&self) {
-        self.approximates.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether it is a worker of ours, which knows our parameters.
-    pub(super) fn states_files(&self) -> bool {
-        self.states_files.load(Ordering::Relaxed)
-    }
-
-    /// Notes whether it states the files of its models.
-    pub(super) fn set_states_files(&self, states: bool) {
-        self.states_files.store(states, Ordering::Relaxed);
     }
 
     /// The models that it serves.
@@ -224,10 +204,6 @@ impl Instance {
         self.shared.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_shared(&self, shared: bool) {
-        self.shared.store(shared, Ordering::Relaxed);
-    }
-
     /// Records a failed job.
     pub(crate) fn failed(&self, model: &str, error: &Error) {
         self.metrics.failures.inc();
@@ -302,7 +278,7 @@ impl State {
             return;
         }
         if let Told::Shared(shared) = told {
-            instance.set_shared(shared);
+            instance.shared.store(shared, Ordering::Relaxed);
         }
         let Some(key) = self.keys.get(&instance.id).copied() else { return };
         self.react(driver, |state, now| match told {

@@ -1,5 +1,5 @@
-//! Writes to the log when no instance answers for a model, when its requests fail or are too many, when its budgets are
-//! spent and when no instance serves its stand-in.
+//! Writes to the log when no instance answers for a model, when its requests fail or are too many, and when no instance serves
+//! its stand-in.
 //!
 //! Once a second, so that a flood of failing requests is one line. A model without an instance is an error, also while
 //! stand-ins answer; the line that ends it says how long it lasted.
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::Core;
 use crate::console::LogRate;
 use crate::serve::pool::Pool;
-use crate::serve::reading::{Counters, PoolId};
+use crate::serve::reading::PoolId;
 
 /// Interval between checks.
 const EVERY: Duration = Duration::from_secs(1);
@@ -39,7 +39,6 @@ struct Course {
     down: Option<Instant>,
     /// Counts at the last lines.
     failed: u64,
-    refused: [u64; 2],
     load: Load,
     absence: Absence,
 }
@@ -70,7 +69,6 @@ enum Presence {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Subject {
     Failing,
-    Budget,
     Load,
 }
 
@@ -158,13 +156,6 @@ impl Seen {
             }
             None => {}
         }
-        let refused = refusals(&reading.counters);
-        let new: [u64; 2] = std::array::from_fn(|at| refused[at] - model.refused[at]);
-        if new != [0; 2] && self.lines.due(now_ms, (pool.id, Subject::Budget)).is_some() {
-            let [retries, hedges] = new;
-            tracing::info!(model = %name, retries, hedges, "redundancy was refused: its budget is spent or too much work waits");
-            model.refused = refused;
-        }
     }
 }
 
@@ -205,8 +196,4 @@ impl Absence {
         self.checks = self.checks.saturating_add(1);
         (self.checks == CHECKS).then_some(Presence::Absent)
     }
-}
-
-fn refusals(counters: &Counters) -> [u64; 2] {
-    [counters.retries_refused, counters.hedges_refused]
 }
