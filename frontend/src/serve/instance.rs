@@ -11,6 +11,7 @@ use parm_grants::{Order, Told};
 use parm_protocol::client::Client;
 use parm_protocol::fleet::{News, Watcher};
 use parm_protocol::{Code, Error, ModelIndex, rest};
+use serde::Serialize;
 use tokio::sync::Notify;
 
 use super::driver::Driver;
@@ -70,12 +71,12 @@ pub(crate) struct Instance {
     pub(super) approximates: AtomicBool,
 }
 
-/// Quantiles of the last service times.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// Quantiles of the last service times, in microseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Quantiles {
-    pub(crate) median: Duration,
-    pub(crate) p90: Duration,
-    pub(crate) p99: Duration,
+    pub(crate) p50_us: u64,
+    p90_us: u64,
+    pub(crate) p99_us: u64,
 }
 
 impl Instance {
@@ -238,8 +239,8 @@ impl Instance {
     pub(crate) fn quantiles(&self) -> Option<Quantiles> {
         let mut times: Vec<_> = self.recent.lock().iter().copied().collect();
         times.sort_unstable();
-        let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
-        (!times.is_empty()).then(|| Quantiles { median: at(0.5), p90: at(0.9), p99: at(0.99) })
+        let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize].as_micros() as u64;
+        (!times.is_empty()).then(|| Quantiles { p50_us: at(0.5), p90_us: at(0.9), p99_us: at(0.99) })
     }
 }
 

@@ -10,7 +10,7 @@ use parm_settings::PolicyKind;
 use parm_shares::{Settings, ShareSettings};
 
 use crate::rig::{MS, column, config, frontend, infer, metric, request, start, until, with};
-use crate::scripted::{Act, Scripted, doubler};
+use crate::scripted::{Act, Scripted};
 
 #[tokio::test(start_paused = true)]
 async fn requests_that_wait_share_a_batch_and_get_their_own_rows() {
@@ -34,26 +34,6 @@ async fn requests_that_wait_share_a_batch_and_get_their_own_rows() {
     let sizes: Vec<_> =
         statistics.batch_stats.iter().map(|size| (size.batch_size, size.compute_infer.count)).collect();
     assert_eq!(sizes, [(1, 2), (2, 1)]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn requests_without_batch_dimension_share_no_batch() {
-    let mut whole = doubler("double");
-    for tensor in whole.inputs.iter_mut().chain(&mut whole.outputs) {
-        tensor.shape = vec![2, 2];
-    }
-    let instance = Scripted::quick("a", 10);
-    instance.serve(&[whole]);
-    let mut config = config(PolicyKind::None);
-    config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap().into();
-    let frontend = frontend(config, &[&instance]).await;
-    let requests = [1.0, 3.0, 5.0].map(|value| (value, start(&frontend, request(&[value, value + 1.0]))));
-    for (value, request) in requests {
-        let response = request.await.unwrap().unwrap();
-        assert_eq!(column(&response), [value * 2.0, value * 2.0 + 2.0]);
-        assert_eq!(response.outputs[0].tensor.shape(), [2, 2]);
-    }
-    assert_eq!(instance.batches(), [2, 2, 2], "each request must be sent unchanged");
 }
 
 #[tokio::test(start_paused = true)]

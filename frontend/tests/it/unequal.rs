@@ -203,13 +203,4 @@ async fn server_that_batches_itself_gets_two_batches_of_single_rows() {
         }
         assert_eq!(instances[0].batches(), [1; 200]);
     }
-    let single = workers_with(1, &[doubler("double")]);
-    let frontend = frontend(batches(BatchSize::ONE, PolicyKind::None), &[&single[0]]).await;
-    let asked = [1.0, 2.0].map(|value| start(&frontend, request(&[value])));
-    tokio::time::sleep(5 * MS).await;
-    assert_eq!(single[0].batches(), [1], "one at a time otherwise");
-    for asked in asked {
-        asked.await.unwrap().unwrap();
-    }
-    assert!(infer(&frontend, request(&[1.0])).await.is_ok());
 }
