@@ -268,15 +268,4 @@ mod tests {
             assert_eq!(target.at, Some(soon), "{timers:?}");
         }
     }
-
-    #[tokio::test]
-    async fn panic_while_waking_breaks_the_line() {
-        for timers in [Timers::Precise, Timers::Runtime] {
-            let lifelines = Lifelines::default();
-            let alarm = Alarm::new(timers);
-            alarm.start(|| panic!("intended by the test"), &lifelines).unwrap();
-            alarm.set(Instant::now(), 1);
-            assert_eq!(lifelines.broken().await, "the timer");
-        }
-    }
 }

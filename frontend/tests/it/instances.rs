@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parm_protocol::{Code, Error, InferenceService, ModelRef};
+use parm_protocol::{Code, Error, InferenceService, ModelIndex, ModelRef};
 use parm_settings::PolicyKind;
 use serde_json::Value;
 
@@ -130,7 +130,9 @@ async fn drained_instance_gets_no_query_when_its_models_change() {
 #[tokio::test(start_paused = true)]
 async fn model_without_state_is_not_served_among_stated_ones() {
     let instance = Scripted::quick("a", 1);
-    instance.lists("never loaded");
+    // As Triton lists a model that was never loaded.
+    let unloaded = ModelIndex { name: "never loaded".into(), ..ModelIndex::default() };
+    instance.unloaded.lock().push(unloaded);
     let frontend = frontend(config(PolicyKind::None), &[&instance]).await;
     let index = frontend.repository_index(true).unwrap();
     assert_eq!(index.iter().map(|model| &*model.name).collect::<Vec<_>>(), ["double"]);

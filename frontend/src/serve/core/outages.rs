@@ -60,12 +60,6 @@ struct Absence {
     checks: u32,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Presence {
-    Absent,
-    Appeared,
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Subject {
     Failing,
@@ -142,7 +136,7 @@ impl Seen {
         let presence = model.absence.look(reading.usable_instances > 0, stand_in.clone());
         let stand_in = stand_in.map(|(name, _)| name).unwrap_or_default();
         match presence {
-            Some(Presence::Absent) => {
+            Some(false) => {
                 tracing::warn!(
                     model = %name, %stand_in,
                     "no instance serves the stand-in, so late queries are hedged: load it on the workers, or correct \
@@ -150,7 +144,7 @@ impl Seen {
                 );
                 core.driver.tell_of(pool, format!("no instance serves {stand_in}, the stand-in of {name}"));
             }
-            Some(Presence::Appeared) => {
+            Some(true) => {
                 tracing::info!(model = %name, %stand_in, "the stand-in is served");
                 core.driver.tell_of(pool, format!("{stand_in}, the stand-in of {name}, is served"));
             }
@@ -177,8 +171,8 @@ impl Load {
 
 impl Absence {
     /// Takes the name of a stand-in and whether it is served, or `None` without one. A model that no instance serves says
-    /// nothing about its stand-in. Returns what is new.
-    fn look(&mut self, is_served: bool, stand_in: Option<(String, bool)>) -> Option<Presence> {
+    /// nothing about its stand-in. Returns whether it is there, if that is news.
+    fn look(&mut self, is_served: bool, stand_in: Option<(String, bool)>) -> Option<bool> {
         if !is_served {
             return None;
         }
@@ -188,12 +182,12 @@ impl Absence {
             *self = Self { name, checks: 0 };
         } else if is_present {
             self.checks = 0;
-            return was_told.then_some(Presence::Appeared);
+            return was_told.then_some(true);
         }
         if is_present || self.name.is_empty() {
             return None;
         }
         self.checks = self.checks.saturating_add(1);
-        (self.checks == CHECKS).then_some(Presence::Absent)
+        (self.checks == CHECKS).then_some(false)
     }
 }
