@@ -43,9 +43,8 @@ impl Outputs {
             ));
         }
         for declared in &model.outputs {
-            let is_wanted = wanted.is_empty() || wanted.iter().any(|output| output.name == declared.name);
             match response.outputs.iter().find(|output| output.name == declared.name) {
-                None if is_wanted => {
+                None if is_wanted(wanted, &declared.name) => {
                     return wrong(format!("did not return output '{}'", declared.name));
                 }
                 Some(output) if batched && output.tensor.rows() != rows => {
@@ -92,6 +91,11 @@ impl Outputs {
     }
 }
 
+/// Whether a request wants an output; one that names none wants all.
+pub(crate) fn is_wanted(wanted: &[RequestedOutput], name: &str) -> bool {
+    wanted.is_empty() || wanted.iter().any(|output| output.name == name)
+}
+
 /// Requirements on a job's response.
 #[derive(Clone, Copy)]
 pub(crate) struct Expected<'a> {
@@ -118,7 +122,7 @@ pub(super) fn response(
         .outputs
         .iter()
         .map(|declared| declared.name.as_str())
-        .filter(|name| inputs.outputs.is_empty() || inputs.outputs.iter().any(|wanted| wanted.name == *name))
+        .filter(|name| is_wanted(&inputs.outputs, name))
         .collect();
     let mut outputs = if of_one && is_whole(pool, &answers) {
         wanted.iter().try_for_each(|name| output(&answers[0], name).map(drop))?;
@@ -126,9 +130,7 @@ pub(super) fn response(
     } else {
         gathered(&answers, &wanted)?
     };
-    if !inputs.outputs.is_empty() {
-        outputs.retain(|output| inputs.outputs.iter().any(|wanted| wanted.name == output.name));
-    }
+    outputs.retain(|output| is_wanted(&inputs.outputs, &output.name));
     let response = InferResponse {
         model_name: pool.model.name.clone(),
         model_version: pool.version.clone(),

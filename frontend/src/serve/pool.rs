@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use super::coding::{self, Codes, Linearity, Standing};
 use super::inputs::{Inputs, Shapes};
 use super::instance::InstanceId;
+use super::outputs::is_wanted;
 use crate::console::Sums;
 use crate::metrics::{self, Sum};
 
@@ -236,13 +237,8 @@ impl Pool {
 
     /// Whether codes, if it has any, reconstruct all of these outputs; an empty list means all of the model's.
     pub(crate) fn reconstructs(&self, wanted: &[RequestedOutput]) -> bool {
-        let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|output| output.name == name);
-        !self.coded.load(Ordering::Relaxed)
-            || self
-                .metadata
-                .outputs
-                .iter()
-                .all(|output| coding::is_decodable(output) || !is_wanted(&output.name))
+        let fits = |output: &TensorMetadata| coding::is_decodable(output) || !is_wanted(wanted, &output.name);
+        !self.coded.load(Ordering::Relaxed) || self.metadata.outputs.iter().all(fits)
     }
 
     /// Whether requests stay whole although no instance requires it now.

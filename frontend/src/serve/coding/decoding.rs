@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use super::codes::Coder;
 use crate::error::Error;
 use crate::serve::call::{Output, QueryRow};
-use crate::serve::outputs::Outputs;
+use crate::serve::outputs::{Outputs, is_wanted};
 use crate::serve::pool::Pool;
 
 /// A prediction to decode.
@@ -57,11 +57,9 @@ impl Decoding {
 
     pub(super) fn decode(&self, workspace: &mut Workspace) -> Result<Decoded, Error> {
         let wanted = &self.row.call.inputs.outputs;
-        let is_wanted = |declared: &&TensorMetadata| {
-            wanted.is_empty() || wanted.iter().any(|output| output.name == declared.name)
-        };
+        let declared = self.pool.metadata.outputs.iter();
         let declared: SmallVec<[&TensorMetadata; 4]> =
-            self.pool.metadata.outputs.iter().filter(is_wanted).collect();
+            declared.filter(|declared| is_wanted(wanted, &declared.name)).collect();
         let tensors: Vec<Tensor> =
             declared.iter().map(|declared| self.output(declared, workspace)).collect::<Result<_, _>>()?;
         let values: SmallVec<[Cow<'_, [f32]>; 4]> =

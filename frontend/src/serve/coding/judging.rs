@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::codes;
 use crate::serve::call::Output;
-use crate::serve::outputs::Outputs;
+use crate::serve::outputs::{Outputs, is_wanted};
 use crate::serve::pool::{Description, Pool, takes_batches};
 
 /// A pool's stand-in.
@@ -61,7 +61,7 @@ impl StandIn {
     ) -> Option<Option<f32>> {
         let mut read: SmallVec<[(Tensor, Option<Meaning>); 4]> = SmallVec::new();
         for declared in &pool.metadata.outputs {
-            if !wanted.is_empty() && !wanted.iter().any(|output| output.name == declared.name) {
+            if !is_wanted(wanted, &declared.name) {
                 continue;
             }
             let tensor = outputs.row_named(&declared.name, at, pool.batched)?;
