@@ -37,6 +37,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "settings",
             "dispatcher",
             "parity-models",
+            "random",
         ],
     ),
     ("loadgen", &["random", "protocol", "arrays", "workload"]),

@@ -2,8 +2,6 @@
 
 use std::net::SocketAddr;
 
-use parm_protocol::DataType;
-
 /// An error of the frontend.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
@@ -41,33 +39,12 @@ pub enum Error {
     Timer { reason: String },
     #[error("{part} panicked: requests may hang: restart the frontend")]
     Panicked { part: &'static str },
-    #[error(
-        "instance {instance} returned {actual} rows of '{output}', expected {expected}: list the model in frontend.unbatched if its \
-         first dimension is not a batch"
-    )]
-    WrongRows { instance: String, output: String, expected: usize, actual: usize },
     #[error("code: {0}")]
     Code(#[from] parm_encoder::Error),
     #[error("tensor: {0}")]
     Tensor(#[from] parm_protocol::Error),
-    #[error("cannot encode input '{input}': codes do not support {datatype}")]
-    NotCodable { input: String, datatype: DataType },
-    #[error("cannot reconstruct output '{output}': it is {datatype}, not FP32")]
-    NotDecodable { output: String, datatype: DataType },
-    #[error("reconstruction of output '{output}' is not finite")]
-    NotFinite { output: String },
-    #[error("cannot reconstruct output '{output}': an input of the code lacks it")]
-    PartMissing { output: String },
-    #[error("coders are busy: {limit} groups are being coded")]
-    CodersBusy { limit: usize },
-    #[error("a code panicked: please report this bug")]
-    CoderPanicked,
-    #[error("instance {instance} did not return output '{output}'")]
-    MissingOutput { instance: String, output: String },
-    #[error(
-        "instance {instance} returned an approximate answer ({outcome}): servers have to return predictions"
-    )]
-    Approximate { instance: String, outcome: String },
+    #[error("{0}")]
+    NotCoded(String),
     #[error("too many recordings: the limit is {limit}: end one of them")]
     TooManyRecordings { limit: usize },
     #[error(

@@ -99,16 +99,4 @@ mod tests {
         }
         assert_eq!(lines.broken().now_or_never(), Some("a thread"));
     }
-
-    #[tokio::test]
-    async fn task_that_ends_normally_breaks_no_line() {
-        let lines = Lifelines::default();
-        let (done, ended) = tokio::sync::oneshot::channel();
-        lines.spawn(&Handle::current(), "a task", async {
-            let _ = done.send(());
-        });
-        ended.await.unwrap();
-        drop(lines.hold("a block"));
-        assert_eq!(lines.broken().now_or_never(), None);
-    }
 }

@@ -8,16 +8,14 @@ haproxy on the path, takes ten minutes, and needs an otherwise idle machine.
 import argparse
 import json
 import pathlib
-import re
 import statistics
-import subprocess
 import sys
 
+import coded
 import hop
 
 FIGURES = pathlib.Path(__file__).parent / "figures.json"
 WORSE = 1.2
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 def of_hop(envoy):
@@ -43,25 +41,12 @@ def of_hop(envoy):
             middle(small, "parm, as it comes", "per_core") / middle(small, "envoy", "per_core"))
 
 
-def bench(name):
-    """Returns the rows of a benchmark's table, by their first cell."""
-    command = ["cargo", "bench", "--workspace", "--bench", name]
-    out = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    rows = [[cell.strip() for cell in line.strip("|\n ").split("|")] for line in out.splitlines() if line.startswith("|")]
-    return {row[0]: row[1:] for row in rows[2:]}
-
-
-def number(cell):
-    return float(re.match(r"[-+]?[0-9.]+", cell).group())
-
-
 def of_coding():
     """Yields the processor time of a frontend's query, compared with hedging."""
-    rows = bench("coded")
-    hedge = number(rows["hedge"][0])
-    for way in rows:
+    found = coded.run(coded.parsed([]))
+    for way, (spent, _) in found.items():
         if way != "hedge":
-            yield f"{way} to hedge, CPU a query", -1, number(rows[way][0]) / hedge
+            yield f"{way} to hedge, CPU a query", -1, spent / found["hedge"][0]
 
 
 def main():

@@ -71,30 +71,3 @@ pub(super) fn tell(
     let what = Happening { instance: None, model, text: changed, by };
     frontend.core.driver.tell(Kind::Settings, what);
 }
-
-#[cfg(test)]
-mod tests {
-    use parm_settings::PoolSettings;
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn change_of_settings_is_described_by_field() {
-        let before = PoolSettings::default();
-        let mut after = before.clone();
-        after.stand_in.bound = parm_settings::Fraction::percent(2);
-        after.policy = parm_settings::PolicyKind::StandIn;
-        after.backup_model = Some("small".into());
-        let found = differences(&json!(before), &json!(after));
-        let mut found: Vec<String> = found.iter().map(Difference::to_string).collect();
-        found.sort();
-        let bound = before.stand_in.bound.get();
-        let expected = [
-            "backup_model none to small",
-            "policy hedge to stand-in",
-            &format!("stand_in.bound {bound} to 0.02"),
-        ];
-        assert_eq!(found, expected);
-    }
-}

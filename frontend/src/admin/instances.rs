@@ -11,7 +11,7 @@ use parm_transport::keys::Caller;
 use serde::{Deserialize, Serialize};
 
 use super::refusal::Refusal;
-use crate::console::{Happening, Kind, hundredths, micros, reason_of};
+use crate::console::{Happening, Kind, hundredths, reason_of};
 use crate::discovery::{self, Member, MemberReading, Source, Wish};
 use crate::serve::{Frontend, Pool, Quantiles};
 
@@ -38,7 +38,7 @@ pub(super) struct Entry {
     inflight: u32,
     models: Vec<ServedModel>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    service_time: Option<ServiceTime>,
+    service_time: Option<Quantiles>,
     /// How many times as long as at the median instance a run takes, if its measured speed differs.
     #[serde(skip_serializing_if = "Option::is_none")]
     slower: Option<f64>,
@@ -52,14 +52,6 @@ struct ServedModel {
     version: String,
     /// Whether it receives work of this model: an instance may be ejected for a single model.
     in_service: bool,
-}
-
-/// Quantiles of the last 512 jobs.
-#[derive(Serialize)]
-struct ServiceTime {
-    p50_us: u64,
-    p90_us: u64,
-    p99_us: u64,
 }
 
 /// An instance to add.
@@ -161,14 +153,8 @@ fn of(frontend: &Frontend, own: &MemberReading) -> Entry {
         reason: reason_of(own),
         inflight: instance.map_or(0, |instance| instance.inflight()),
         models: pools.iter().map(model).collect(),
-        service_time: instance.and_then(|instance| instance.quantiles()).map(ServiceTime::from),
+        service_time: instance.and_then(|instance| instance.quantiles()),
         slower: own.reading.and_then(|reading| reading.slower).map(hundredths),
         problem: own.problem(),
-    }
-}
-
-impl From<Quantiles> for ServiceTime {
-    fn from(times: Quantiles) -> Self {
-        Self { p50_us: micros(times.median), p90_us: micros(times.p90), p99_us: micros(times.p99) }
     }
 }

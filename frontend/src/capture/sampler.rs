@@ -1,13 +1,13 @@
 //! Samples requests and passes them to the writer thread.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parm_captures::{Folder, Keep, Limits, Record, Source};
 use parm_protocol::NamedTensor;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::Config;
 use crate::error::Error;
@@ -21,11 +21,10 @@ const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 pub(crate) struct Sampler {
     share: f64,
     drawn: AtomicU64,
+    /// Closed once the thread cannot write.
     samples: mpsc::Sender<Told>,
-    /// Bytes that wait to be written, and their limit.
-    waiting: Arc<AtomicUsize>,
-    most: usize,
-    ended: Arc<AtomicBool>,
+    /// Bytes that may wait to be written.
+    room: Arc<Semaphore>,
     counted: Captured,
 }
 
@@ -42,22 +41,21 @@ impl Sampler {
 
     fn over(keep: Box<dyn Keep>, config: &Config, counted: Captured) -> std::io::Result<Self> {
         let (samples, told) = mpsc::channel(config.buffer.get());
-        let (waiting, ended) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
-        start(keep, told, (waiting.clone(), ended.clone()), counted.clone())?;
-        let most = config.buffer_mb.get().saturating_mul(1 << 20);
-        let share = config.share.get();
-        Ok(Self { share, drawn: AtomicU64::new(0), samples, waiting, most, ended, counted })
+        start(keep, told, counted.clone())?;
+        let room = config.buffer_mb.get().saturating_mul(1 << 20).min(Semaphore::MAX_PERMITS);
+        let (share, room) = (config.share.get(), Arc::new(Semaphore::new(room)));
+        Ok(Self { share, drawn: AtomicU64::new(0), samples, room, counted })
     }
 
     /// Whether the next request is sampled.
     pub(crate) fn draws(&self) -> bool {
         let place = self.drawn.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
-        (place as f64) < self.share * 2f64.powi(64) && !self.ended.load(Ordering::Relaxed)
+        (place as f64) < self.share * 2f64.powi(64) && !self.has_stopped()
     }
 
     /// Whether it could not write and has ended.
     pub(crate) fn has_stopped(&self) -> bool {
-        self.ended.load(Ordering::Relaxed)
+        self.samples.is_closed()
     }
 
     /// Hands over a request and its answer, if there is room.
@@ -69,17 +67,16 @@ impl Sampler {
     ) {
         let is_deployed = matches!(outcome, Outcome::Exact | Outcome::Hedged);
         let outputs = if is_deployed { outputs } else { &[] };
-        let bytes = inputs.iter().chain(outputs).map(|named| named.tensor.data().len()).sum();
-        if self.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes > self.most {
-            self.waiting.fetch_sub(bytes, Ordering::Relaxed);
-            self.counted.dropped.inc();
-            return;
-        }
+        let bytes: usize = inputs.iter().chain(outputs).map(|named| named.tensor.data().len()).sum();
+        let room =
+            u32::try_from(bytes).ok().and_then(|bytes| self.room.clone().try_acquire_many_owned(bytes).ok());
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let record =
-            Record { unix_ms: unix.as_millis() as u64, inputs: inputs.to_vec(), outputs: outputs.to_vec() };
-        if self.samples.try_send(Told::Sample(Sample { source, record, bytes })).is_err() {
-            self.waiting.fetch_sub(bytes, Ordering::Relaxed);
+        let is_taken = room.is_some_and(|room| {
+            let (inputs, outputs) = (inputs.to_vec(), outputs.to_vec());
+            let record = Record { unix_ms: unix.as_millis() as u64, inputs, outputs };
+            self.samples.try_send(Told::Sample(source, record, room)).is_ok()
+        });
+        if !is_taken {
             self.counted.dropped.inc();
         }
     }
@@ -94,62 +91,38 @@ impl Sampler {
     }
 }
 
-/// A request to write.
-struct Sample {
-    source: Source,
-    record: Record,
-    /// Bytes that it holds while it waits.
-    bytes: usize,
-}
-
 /// Messages to the thread.
 enum Told {
-    Sample(Sample),
+    /// A request to write, with the room that its bytes take while it waits.
+    Sample(Source, Record, OwnedSemaphorePermit),
     /// A request to confirm that everything before it is written.
     Settle(oneshot::Sender<()>),
 }
 
-/// Marks the capture as ended, also if the thread panics.
-struct Ended(Arc<AtomicBool>);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Starts the thread. It ends when all senders are gone, and when it cannot write.
-fn start(
-    mut keep: Box<dyn Keep>,
-    mut told: mpsc::Receiver<Told>,
-    (waiting, ended): (Arc<AtomicUsize>, Arc<AtomicBool>),
-    counted: Captured,
-) -> std::io::Result<()> {
+fn start(mut keep: Box<dyn Keep>, mut told: mpsc::Receiver<Told>, counted: Captured) -> std::io::Result<()> {
     let write = move || {
-        let ended = Ended(ended);
-        while let Some(told) = told.blocking_recv() {
-            let Sample { source, record, bytes } = match told {
-                Told::Sample(sample) => sample,
+        while let Some(next) = told.blocking_recv() {
+            let (source, record, _room) = match next {
+                Told::Sample(source, record, room) => (source, record, room),
                 Told::Settle(written) => {
                     // The receiver may be gone.
                     let _ = written.send(());
                     continue;
                 }
             };
-            let kept = if ended.0.load(Ordering::Relaxed) { Ok(false) } else { keep.keep(&source, &record) };
-            waiting.fetch_sub(bytes, Ordering::Relaxed);
-            match kept {
+            match keep.keep(&source, &record) {
                 Ok(true) => counted.kept.inc(),
                 Ok(false) => counted.dropped.inc(),
                 Err(error) => {
                     counted.failed.inc();
+                    counted.dropped.inc_by(told.len() as u64);
                     tracing::error!(
                         code = %parm_protocol::StableCode::CaptureStopped,
                         %error,
                         "query capture stopped; serving goes on: free disk space or set another folder, and restart"
                     );
-                    // Later samples are received and dropped.
-                    ended.0.store(true, Ordering::Relaxed);
+                    return;
                 }
             }
         }
@@ -241,7 +214,7 @@ mod tests {
         assert_eq!((count(&metrics, "kept"), count(&metrics, "failed")), (2, 1));
         sampler.keep(source(), (&tensors(), &[]), Outcome::Exact);
         sampler.settled().await;
-        assert_eq!(sampler.waiting.load(Ordering::Relaxed), 0, "no bytes may be held");
+        assert_eq!(sampler.room.available_permits(), 64 << 20, "no bytes may be held");
     }
 
     #[tokio::test]
@@ -264,6 +237,6 @@ mod tests {
             "answers of stand-ins must not be kept"
         );
         sampler.settled().await;
-        assert_eq!((count(&metrics, "kept"), sampler.waiting.load(Ordering::Relaxed)), (4, 0));
+        assert_eq!((count(&metrics, "kept"), sampler.room.available_permits()), (4, 64 << 20));
     }
 }

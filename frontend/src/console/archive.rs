@@ -2,8 +2,7 @@
 //!
 //! It keeps all queries without a timely prediction of their own, and a sample of the others.
 //!
-//! Every query has a story while it is in progress, because its outcome is unknown. Most stories are then discarded,
-//! and their memory is reused.
+//! Every query has a story while it is in progress, because its outcome is unknown. Most stories are then discarded.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -27,9 +26,6 @@ const ONE_IN: u64 = 256;
 /// its rows is kept as a query.
 const LONGEST_ID: usize = 200;
 
-/// Maximum empty stories kept for reuse.
-const ROOMS: usize = 256;
-
 /// Ring of kept queries.
 #[derive(Default)]
 pub(crate) struct Archive {
@@ -37,7 +33,6 @@ pub(crate) struct Archive {
     /// Number of the first kept query, and of each query by id.
     first: u64,
     numbers: HashMap<QueryId, u64>,
-    rooms: Vec<Story>,
     /// Ordinary queries so far.
     usual: u64,
 }
@@ -79,18 +74,6 @@ impl Default for Wanted {
 }
 
 impl Archive {
-    /// Returns an empty story.
-    pub(crate) fn room(&mut self) -> Story {
-        self.rooms.pop().unwrap_or_default()
-    }
-
-    /// Takes back a story that is not kept.
-    pub(crate) fn discard(&mut self, story: Story) {
-        if self.rooms.len() < ROOMS {
-            self.rooms.push(story.emptied());
-        }
-    }
-
     /// Whether an ordinary query is kept as a sample.
     pub(crate) fn samples(&mut self) -> bool {
         self.usual += 1;
@@ -103,7 +86,6 @@ impl Archive {
         {
             self.first += 1;
             self.numbers.remove(&oldest.id);
-            self.discard(oldest.story);
         }
         self.numbers.insert(query.id, self.first + self.kept.len() as u64);
         self.kept.push_back(query);

@@ -43,8 +43,8 @@ pub(super) const COLUMNS: [Column; 15] = [
     ("slots", |row| row.slots.into()),
     ("jobs", |row| row.since[0].into()),
     ("failures", |row| row.since[1].into()),
-    ("p50_us", |row| row.times.map(|times| micros(times.median)).into()),
-    ("p99_us", |row| row.times.map(|times| micros(times.p99)).into()),
+    ("p50_us", |row| row.times.map(|times| times.p50_us).into()),
+    ("p99_us", |row| row.times.map(|times| times.p99_us).into()),
     ("slowness", |row| row.slower().into()),
     ("oldest_ms", |row| row.own.reading.and_then(|reading| reading.oldest).map(millis).into()),
     ("agreed", |row| row.compared(1).into()),
@@ -169,7 +169,7 @@ fn rounded(value: f64, parts: f64) -> f64 {
     (value * parts).round() / parts
 }
 
-pub(crate) fn micros(time: Duration) -> u64 {
+fn micros(time: Duration) -> u64 {
     time.as_micros() as u64
 }
 

@@ -12,7 +12,7 @@ mod stream;
 mod sums;
 
 pub(crate) use archive::{Archive, KeptQuery, Wanted, kept_id, read_name};
-pub(crate) use frame::{hundredths, micros, reason_of};
+pub(crate) use frame::{hundredths, reason_of};
 pub(crate) use journal::{Happening, Journal, Kind, LogRate};
 pub(crate) use story::{At, Step, Story};
 pub(crate) use stream::{Stream, outcomes};

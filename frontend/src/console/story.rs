@@ -79,12 +79,6 @@ impl Story {
         step.into_iter().for_each(|agrees| *agrees = Some(says));
     }
 
-    /// Clears the steps and keeps the memory.
-    pub(crate) fn emptied(mut self) -> Self {
-        self.steps.clear();
-        self
-    }
-
     /// The steps as they are sent; `arrived` is the query's arrival.
     pub(super) fn told(&self, arrived: Time) -> Vec<Value> {
         let since = |at: Time| at.since(arrived).as_micros() as u64;
@@ -268,6 +262,5 @@ mod tests {
         (0..200).for_each(|n| story.push(at(n), Step::Queued { waiting: 1 }));
         let told = story.told(at(0));
         assert_eq!((told.len(), &told[64]["what"]), (65, &json!("more")));
-        assert!(story.emptied().told(at(0)).len() == 1);
     }
 }

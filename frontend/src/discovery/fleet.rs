@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -76,7 +76,6 @@ impl Fleet {
             let file = WorkersFile::new(path.clone(), fleet.connect.clone(), timers, bad_lines);
             fleet.spawn("workers file polling", follow(Arc::downgrade(&fleet), file, file::EVERY));
         }
-        fleet.spawn("the reminder", remind(Arc::downgrade(&fleet)));
         Ok(fleet)
     }
 
@@ -395,38 +394,6 @@ impl Recently {
         let holds = look();
         *last = holds.then(Instant::now);
         holds
-    }
-}
-
-/// Interval between reminders.
-const EVERY: Duration = Duration::from_secs(30);
-
-/// Repeats warnings about unusable instances: each problem is logged when it begins, and is hard to find hours later.
-async fn remind(fleet: Weak<Fleet>) {
-    loop {
-        tokio::time::sleep(EVERY).await;
-        let Some(fleet) = fleet.upgrade() else { return };
-        let members = fleet.members();
-        let troubled: Vec<_> = members
-            .iter()
-            .filter_map(|member| {
-                let view = member.view();
-                let reason = view
-                    .problem
-                    .filter(|_| matches!(view.state, MemberState::Connecting | MemberState::Refused))?;
-                Some((&member.name, view.state, reason))
-            })
-            .collect();
-        if let Some((instance, state, reason)) = troubled.first() {
-            tracing::warn!(
-                code = %state.code(),
-                unusable = troubled.len(),
-                of = members.len(),
-                first = %instance,
-                %reason,
-                "instances are still unusable"
-            );
-        }
     }
 }
 

@@ -135,12 +135,7 @@ fn median(paces: Vec<&(String, f64)>) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use parm_protocol::Place;
-
     use super::*;
-    use crate::discovery::{Member, Source};
 
     #[test]
     fn node_is_slow_only_if_most_of_its_instances_are() {
@@ -150,21 +145,5 @@ mod tests {
         assert_eq!(nodes.keys().copied().collect::<Vec<_>>(), ["n1", "n2", "n3"]);
         assert_eq!((nodes["n1"], nodes["n3"]), (3.0, 1.0));
         assert!(super::nodes(&all[..2]).is_empty(), "a single node has no slowness");
-    }
-
-    #[test]
-    fn instance_that_is_gone_has_no_series() {
-        let registry = Registry::new();
-        let families = InstanceFamilies::new(&registry);
-        let series = || registry.gather().iter().map(|family| family.get_metric().len()).sum::<usize>();
-        let connecting = ["a", "b"].map(|name| {
-            let member = Arc::new(Member::new(1, name.to_owned(), (Source::Static, Place::default()), None));
-            MemberReading::new(member.clone(), member.view(), |_| None)
-        });
-        let states = 4;
-        for shown in [2, 1] {
-            families.refresh(&connecting[..shown]);
-            assert_eq!(series() - states, shown, "of each that it is unreachable");
-        }
     }
 }

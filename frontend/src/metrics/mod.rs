@@ -128,38 +128,3 @@ fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: prometh
     registry.register(Box::new(metric.clone())).expect("names are unique");
     metric
 }
-
-#[cfg(test)]
-mod tests {
-    use parm_dispatcher::{Dispatcher, ModelSettings, Time};
-
-    use super::*;
-    use crate::serve::reading::{Counters, ModelReading};
-
-    #[test]
-    fn buckets_cover_a_quarter_millisecond_to_a_minute() {
-        let buckets = latency_buckets();
-        assert_eq!(buckets[0], 250e-6);
-        assert!((50.0..75.0).contains(buckets.last().unwrap()), "{buckets:?}");
-    }
-
-    #[test]
-    fn dispatcher_counters_are_copied_once() {
-        let metrics = Metrics::new();
-        let pool = metrics.models.of(["m", "1"], PolicyKind::Hedge);
-        let mut dispatcher = Dispatcher::<(), ()>::new();
-        let key = dispatcher.add_model(ModelSettings::default());
-        let own = dispatcher.reading(Time::ZERO, key).unwrap();
-        let counters = Counters::default();
-        let mut reading = ModelReading { own, counters, codes: 0, agreement: None, withheld: false };
-        reading.own.queued = 3;
-        metrics.models.refresh(&pool, &reading, false, None);
-        assert!(!metrics.text().contains("parm_queue_depth{"), "a model without queries has no series");
-        (reading.counters.arrived, reading.counters.hedges) = (8, 5);
-        metrics.models.refresh(&pool, &reading, false, None);
-        metrics.models.refresh(&pool, &reading, false, None);
-        let page = metrics.text();
-        assert!(page.contains("parm_hedges_total{model=\"m\",version=\"1\"} 5"), "{page}");
-        assert!(page.contains("parm_queue_depth{model=\"m\",version=\"1\"} 3"), "{page}");
-    }
-}

@@ -19,7 +19,9 @@ const CHUNK: usize = 1024;
 /// A recording in progress. Dropping it ends it.
 pub struct Recording {
     frontend: Frontend,
-    heard: Heard,
+    heard: mpsc::Receiver<Note>,
+    /// Events lost since the last read.
+    dropped: Arc<AtomicU64>,
     notes: Vec<Note>,
     began: Time,
     header: Option<Line>,
@@ -31,13 +33,14 @@ impl Frontend {
     /// Starts recording.
     pub fn record(&self) -> Result<Recording, Error> {
         let buffer = self.core.config.recording.buffer.get();
-        let heard = self.core.driver.recorder.listen(buffer)?;
+        let (heard, dropped) = self.core.driver.recorder.listen(buffer)?;
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(Recording {
             began: self.core.driver.now(),
             header: Some(Line::Recording { format: FORMAT, unix_ms: unix.as_millis() as u64 }),
             frontend: self.clone(),
             heard,
+            dropped,
             notes: Vec::with_capacity(CHUNK),
             models: Vec::new(),
             instances: Vec::new(),
@@ -49,14 +52,14 @@ impl Recording {
     /// Waits for events and appends their lines to `text`. Cancel safe: no event is lost.
     pub async fn next(&mut self, text: &mut Vec<u8>) {
         self.begin(text);
-        self.heard.notes.recv_many(&mut self.notes, CHUNK).await;
+        self.heard.recv_many(&mut self.notes, CHUNK).await;
         self.write(text);
     }
 
     /// Appends the remaining events and the last line.
     pub fn end(&mut self, text: &mut Vec<u8>) {
         self.begin(text);
-        while let Ok(note) = self.heard.notes.try_recv() {
+        while let Ok(note) = self.heard.try_recv() {
             self.notes.push(note);
         }
         self.write(text);
@@ -89,7 +92,7 @@ impl Recording {
                 }
             }
         }
-        let notes = self.heard.dropped.swap(0, Ordering::Relaxed);
+        let notes = self.dropped.swap(0, Ordering::Relaxed);
         if notes > 0 {
             Line::Dropped { notes }.write(text);
         }
@@ -178,13 +181,6 @@ struct Listener {
     dropped: Arc<AtomicU64>,
 }
 
-/// A listener's receiving end.
-struct Heard {
-    notes: mpsc::Receiver<Note>,
-    /// Events lost since the last read.
-    dropped: Arc<AtomicU64>,
-}
-
 impl Recorder {
     /// Records an event if there are listeners.
     pub(crate) fn note(&self, note: impl FnOnce() -> Note) {
@@ -193,18 +189,18 @@ impl Recorder {
         }
     }
 
-    /// Adds a listener until its receiving end is dropped.
-    fn listen(&self, buffer: usize) -> Result<Heard, Error> {
+    /// Adds a listener until its receiving end is dropped. Returns that, and the number of events that it loses.
+    fn listen(&self, buffer: usize) -> Result<(mpsc::Receiver<Note>, Arc<AtomicU64>), Error> {
         let mut listeners = self.listeners.lock();
         listeners.retain(|listener| !listener.notes.is_closed());
         if listeners.len() >= LISTENERS {
             return Err(Error::TooManyRecordings { limit: LISTENERS });
         }
         let (notes, heard) = mpsc::channel(buffer);
-        let dropped = Arc::new(AtomicU64::new(0));
+        let dropped = Arc::<AtomicU64>::default();
         listeners.push(Listener { notes, dropped: dropped.clone() });
         self.heard.store(true, Ordering::Relaxed);
-        Ok(Heard { notes: heard, dropped })
+        Ok((heard, dropped))
     }
 
     fn tell(&self, note: &Note) {

@@ -107,20 +107,11 @@ impl Output {
 }
 
 impl Call {
-    pub(super) fn new(
-        submission: Submission,
-        arrived: Time,
-        told: oneshot::Sender<Verdict>,
-        stories: impl FnMut() -> Story,
-    ) -> Self {
+    pub(super) fn new(submission: Submission, arrived: Time, told: oneshot::Sender<Verdict>) -> Self {
         let Submission { pool, inputs, shape, terms, codable } = submission;
         let rows = inputs.rows;
-        let stories = std::iter::repeat_with(stories).take(rows);
-        let progress = Progress {
-            told: Some(told),
-            missing: rows,
-            records: stories.map(|story| Record { story, ..Record::default() }).collect(),
-        };
+        let records = std::iter::repeat_with(Record::default).take(rows).collect();
+        let progress = Progress { told: Some(told), missing: rows, records };
         Self { pool, inputs, terms, codable, arrived, shape, progress: Mutex::new(progress) }
     }
 

@@ -22,26 +22,20 @@ pub enum Timers {
     /// and tokio's timers are one millisecond late.
     #[default]
     Precise,
-    /// The runtime's timers: for runtimes with paused or simulated time.
+    /// The runtime's timers, and no other threads: in a runtime of one thread with paused time a run can be repeated.
     Runtime,
-    /// Deterministic timers for random schedules, in a runtime of one thread with paused time: the same seed gives the
-    /// same run.
-    Simulated {
-        /// Seed of all random numbers.
-        seed: u64,
-    },
 }
 
 impl Timers {
-    /// Runs blocking work on another thread. With simulated time it runs inline, because the order of threads would
+    /// Runs blocking work on another thread. With the runtime's timers it runs inline, because the order of threads would
     /// differ between runs.
     pub(crate) async fn offload<T: Send + 'static>(
         self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, JoinError> {
         match self {
-            Self::Simulated { .. } => Ok(work()),
-            Self::Precise | Self::Runtime => tokio::task::spawn_blocking(work).await,
+            Self::Runtime => Ok(work()),
+            Self::Precise => tokio::task::spawn_blocking(work).await,
         }
     }
 }
@@ -118,7 +112,7 @@ impl Alarm {
             Timers::Precise => {
                 Self::Thread(Arc::new(Shared { target: Mutex::default(), changed: Condvar::new() }))
             }
-            Timers::Runtime | Timers::Simulated { .. } => Self::Task(watch::Sender::default()),
+            Timers::Runtime => Self::Task(watch::Sender::default()),
         }
     }
 
@@ -272,17 +266,6 @@ mod tests {
                 Alarm::Task(set) => *set.borrow(),
             };
             assert_eq!(target.at, Some(soon), "{timers:?}");
-        }
-    }
-
-    #[tokio::test]
-    async fn panic_while_waking_breaks_the_line() {
-        for timers in [Timers::Precise, Timers::Runtime] {
-            let lifelines = Lifelines::default();
-            let alarm = Alarm::new(timers);
-            alarm.start(|| panic!("intended by the test"), &lifelines).unwrap();
-            alarm.set(Instant::now(), 1);
-            assert_eq!(lifelines.broken().await, "the timer");
         }
     }
 }

@@ -18,11 +18,11 @@ use parking_lot::Mutex;
 use parm_dispatcher::{InstanceSpec, ModelSettings, Payer, QueryKey, Reject, Shape, Time};
 use parm_shares::{Account, Table};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::call::{Call, Failed, Verdict};
 use super::clock::{Alarm, Clock, Timers};
-use super::coding::Desk;
+use super::coding;
 use super::inputs::Inputs;
 use super::instance::{Instance, InstanceId, Listener};
 use super::lines::Lines;
@@ -49,7 +49,8 @@ pub(crate) struct Driver {
     pub(crate) journal: Journal,
     /// Log lines about answers that an instance cut.
     pub(super) cuts: LogRate<u32>,
-    pub(super) desk: Desk,
+    /// Places of codings that run on other threads.
+    pub(super) coding: Arc<Semaphore>,
     pub(crate) lifelines: Lifelines,
     alarm: Alarm,
     state: Mutex<State>,
@@ -96,7 +97,7 @@ impl Driver {
             recording_stopped: Mutex::default(),
             journal: Journal::default(),
             cuts: LogRate::default(),
-            desk: Desk::default(),
+            coding: coding::places(),
             lifelines: Lifelines::default(),
             alarm: Alarm::new(timers),
             state: Mutex::new(state),
@@ -140,8 +141,7 @@ impl Driver {
                 let _ = told.send(Err(Failed { why: Reject::NoInstance, last: None, attempts: 0 }));
                 return None;
             }
-            let stories = || state.archive.room();
-            let call = Arc::new(Call::new(submission, now, told, stories));
+            let call = Arc::new(Call::new(submission, now, told));
             state.calls += 1;
             state.submit(self, &call);
             Some(call)

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CONTENT_LOCATION, LOCATION};
+use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::BodyExt;
 use parm_dispatcher::{Failure, Reject, Shape};
@@ -309,23 +310,16 @@ fn is_of(server: &str, scheme: &str, authority: &str) -> bool {
     // A server at a Unix socket is asked as `localhost`.
     let (own_scheme, own) = server.split_once("://").unwrap_or(("http", "localhost:80"));
     let own_scheme = if own_scheme.ends_with('s') { "https" } else { "http" };
-    let (scheme, own) = (if scheme.is_empty() { own_scheme } else { scheme }, own.trim_end_matches('/'));
-    let (host, port) = with_port(authority, scheme);
-    let (own_host, own_port) = with_port(own, own_scheme);
-    host.eq_ignore_ascii_case(own_host) && port == own_port
+    let scheme = if scheme.is_empty() { own_scheme } else { scheme };
+    let asked = host_and_port(authority, scheme);
+    asked.is_some() && asked == host_and_port(own.trim_end_matches('/'), own_scheme)
 }
 
-/// Host and port of an authority.
-fn with_port<'a>(authority: &'a str, scheme: &str) -> (&'a str, Option<u16>) {
-    match authority.rsplit_once(':') {
-        Some((host, port)) if !port.ends_with(']') && !port.is_empty() => (host, port.parse().ok()),
-        Some((host, "")) => (host, Some(usual_port(scheme))),
-        _ => (authority, Some(usual_port(scheme))),
-    }
-}
-
-fn usual_port(scheme: &str) -> u16 {
-    if scheme.eq_ignore_ascii_case("https") { 443 } else { 80 }
+/// Host and port of an authority without a user.
+fn host_and_port(authority: &str, scheme: &str) -> Option<(String, u16)> {
+    let usual = if scheme.eq_ignore_ascii_case("https") { 443 } else { 80 };
+    let read: Authority = authority.parse().ok().filter(|_| !authority.contains('@'))?;
+    Some((read.host().to_ascii_lowercase(), read.port_u16().unwrap_or(usual)))
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use parm_grants::{Order, Told};
 use parm_protocol::client::Client;
 use parm_protocol::fleet::{News, Watcher};
 use parm_protocol::{Code, Error, ModelIndex, rest};
+use serde::Serialize;
 use tokio::sync::Notify;
 
 use super::driver::Driver;
@@ -64,18 +65,18 @@ pub(crate) struct Instance {
     joined: AtomicBool,
     /// The latest error of a job.
     last_failure: Mutex<Option<String>>,
-    /// Whether it states the files of its models, as our workers do.
-    states_files: AtomicBool,
-    /// Whether it is another frontend, which may return approximate answers.
-    approximates: AtomicBool,
+    /// Whether it states the files of its models, as our workers do, which know our parameters.
+    pub(super) states_files: AtomicBool,
+    /// Whether it is another frontend, which has to be asked for predictions: its answers name their outcome.
+    pub(super) approximates: AtomicBool,
 }
 
-/// Quantiles of the last service times.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// Quantiles of the last service times, in microseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Quantiles {
-    pub(crate) median: Duration,
-    pub(crate) p90: Duration,
-    pub(crate) p99: Duration,
+    pub(crate) p50_us: u64,
+    p90_us: u64,
+    pub(crate) p99_us: u64,
 }
 
 impl Instance {
@@ -110,26 +111,6 @@ impl Instance {
             states_files: AtomicBool::new(false),
             approximates: AtomicBool::new(false),
         }
-    }
-
-    /// Whether it has to be asked for predictions.
-    pub(super) fn approximates(&self) -> bool {
-        self.approximates.load(Ordering::Relaxed)
-    }
-
-    /// Notes that it is another frontend: its answers name their outcome.
-    pub(super) fn set_approximates(&self) {
-        self.approximates.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether it is a worker of ours, which knows our parameters.
-    pub(super) fn states_files(&self) -> bool {
-        self.states_files.load(Ordering::Relaxed)
-    }
-
-    /// Notes whether it states the files of its models.
-    pub(super) fn set_states_files(&self, states: bool) {
-        self.states_files.store(states, Ordering::Relaxed);
     }
 
     /// The models that it serves.
@@ -224,10 +205,6 @@ impl Instance {
         self.shared.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_shared(&self, shared: bool) {
-        self.shared.store(shared, Ordering::Relaxed);
-    }
-
     /// Records a failed job.
     pub(crate) fn failed(&self, model: &str, error: &Error) {
         self.metrics.failures.inc();
@@ -262,8 +239,8 @@ impl Instance {
     pub(crate) fn quantiles(&self) -> Option<Quantiles> {
         let mut times: Vec<_> = self.recent.lock().iter().copied().collect();
         times.sort_unstable();
-        let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
-        (!times.is_empty()).then(|| Quantiles { median: at(0.5), p90: at(0.9), p99: at(0.99) })
+        let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize].as_micros() as u64;
+        (!times.is_empty()).then(|| Quantiles { p50_us: at(0.5), p90_us: at(0.9), p99_us: at(0.99) })
     }
 }
 
@@ -302,7 +279,7 @@ impl State {
             return;
         }
         if let Told::Shared(shared) = told {
-            instance.set_shared(shared);
+            instance.shared.store(shared, Ordering::Relaxed);
         }
         let Some(key) = self.keys.get(&instance.id).copied() else { return };
         self.react(driver, |state, now| match told {

@@ -10,9 +10,8 @@ use parm_protocol::{
 use smallvec::SmallVec;
 
 use super::call::Output;
-use super::inputs::Lengths;
+use super::inputs::{Inputs, Lengths};
 use super::pool::Pool;
-use crate::error;
 
 /// An instance's response to a job.
 pub(crate) struct Outputs {
@@ -31,36 +30,30 @@ pub(super) type RowAnswer = (Outcome, Output);
 /// Answers to a request, in row order.
 pub(super) type Answers = SmallVec<[RowAnswer; 1]>;
 
-/// Data of the response in addition to the predictions.
-pub(crate) struct Reply {
-    pub(crate) id: String,
-    pub(crate) wanted: Vec<RequestedOutput>,
-}
-
 impl Outputs {
     /// Checks that an instance returned all requested outputs for every row.
-    pub(crate) fn check(response: InferResponse, expected: &Expected<'_>) -> Result<Self, error::Error> {
+    pub(crate) fn check(response: InferResponse, expected: &Expected<'_>) -> Result<Self, Error> {
         let Expected { instance, model, wanted, batched, rows } = *expected;
+        let wrong = |what: String| Err(Error::Internal { message: format!("instance {instance} {what}") });
         if let Some(outcome) = response.parameters.get(OUTCOME).and_then(Parameter::as_str)
             && ![Outcome::Exact.name(), Outcome::Hedged.name()].contains(&outcome)
         {
-            let (instance, outcome) = (instance.to_owned(), outcome.to_owned());
-            return Err(error::Error::Approximate { instance, outcome });
+            return wrong(format!(
+                "returned an approximate answer ({outcome}): servers have to return predictions"
+            ));
         }
         for declared in &model.outputs {
-            let is_wanted = wanted.is_empty() || wanted.iter().any(|output| output.name == declared.name);
             match response.outputs.iter().find(|output| output.name == declared.name) {
-                None if is_wanted => {
-                    let (instance, output) = (instance.to_owned(), declared.name.clone());
-                    return Err(error::Error::MissingOutput { instance, output });
+                None if is_wanted(wanted, &declared.name) => {
+                    return wrong(format!("did not return output '{}'", declared.name));
                 }
                 Some(output) if batched && output.tensor.rows() != rows => {
-                    return Err(error::Error::WrongRows {
-                        instance: instance.to_owned(),
-                        output: output.name.clone(),
-                        expected: rows,
-                        actual: output.tensor.rows(),
-                    });
+                    return wrong(format!(
+                        "returned {} rows of '{}', expected {rows}: list the model in frontend.unbatched if its first dimension \
+                         is not a batch",
+                        output.tensor.rows(),
+                        output.name
+                    ));
                 }
                 _ => {}
             }
@@ -98,6 +91,11 @@ impl Outputs {
     }
 }
 
+/// Whether a request wants an output; one that names none wants all.
+pub(crate) fn is_wanted(wanted: &[RequestedOutput], name: &str) -> bool {
+    wanted.is_empty() || wanted.iter().any(|output| output.name == name)
+}
+
 /// Requirements on a job's response.
 #[derive(Clone, Copy)]
 pub(crate) struct Expected<'a> {
@@ -111,7 +109,7 @@ pub(crate) struct Expected<'a> {
 /// Builds the response to a request. Returns it with the worst outcome.
 pub(super) fn response(
     pool: &Pool,
-    reply: Reply,
+    inputs: &Inputs,
     answers: Answers,
 ) -> Result<(Outcome, InferResponse), Error> {
     let worst = answers.iter().map(|(outcome, _)| *outcome).max().unwrap_or(Outcome::Exact);
@@ -124,7 +122,7 @@ pub(super) fn response(
         .outputs
         .iter()
         .map(|declared| declared.name.as_str())
-        .filter(|name| reply.wanted.is_empty() || reply.wanted.iter().any(|wanted| wanted.name == *name))
+        .filter(|name| is_wanted(&inputs.outputs, name))
         .collect();
     let mut outputs = if of_one && is_whole(pool, &answers) {
         wanted.iter().try_for_each(|name| output(&answers[0], name).map(drop))?;
@@ -132,13 +130,11 @@ pub(super) fn response(
     } else {
         gathered(&answers, &wanted)?
     };
-    if !reply.wanted.is_empty() {
-        outputs.retain(|output| reply.wanted.iter().any(|wanted| wanted.name == output.name));
-    }
+    outputs.retain(|output| is_wanted(&inputs.outputs, &output.name));
     let response = InferResponse {
         model_name: pool.model.name.clone(),
         model_version: pool.version.clone(),
-        id: reply.id,
+        id: inputs.id.clone(),
         parameters,
         outputs,
     };

@@ -14,10 +14,12 @@ use parm_protocol::{
 };
 use parm_settings::{BatchSize, PolicyKind, PoolSettings};
 use parm_transport::client::ROUTE;
+use tokio::time::Instant;
 
 use super::coding::{self, Codes, Linearity, Standing};
 use super::inputs::{Inputs, Shapes};
 use super::instance::InstanceId;
+use super::outputs::is_wanted;
 use crate::console::Sums;
 use crate::metrics::{self, Sum};
 
@@ -30,6 +32,9 @@ const LARGEST_PADDED: usize = 256 << 10;
 
 /// The largest batch of padded rows in bytes of its inputs and outputs: an answer of an instance may have as many by default.
 const LARGEST_BATCH: usize = 64 << 20;
+
+/// Time after the last failed request during which a model counts as failing.
+const RECENT: Duration = Duration::from_secs(15);
 
 /// The name of a pool, which is never given twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -92,17 +97,15 @@ pub(crate) struct Pool {
 struct Tally {
     last_ms: AtomicU64,
     failed: AtomicU64,
-    /// Requests that failed by no fault of the client, and the last error.
-    troubles: Mutex<(u64, LastError)>,
-    /// The last such error, while they go on.
-    failing: Mutex<Option<LastError>>,
+    /// Requests that failed by no fault of the client, and the last error with its time.
+    troubles: Mutex<(u64, Option<(Instant, LastError)>)>,
     failed_ns: AtomicU64,
     queries: AtomicU64,
     by_size: Mutex<BTreeMap<u64, DurationStatistics>>,
 }
 
 /// The error of a failed request, for operators.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct LastError {
     pub(crate) error: String,
     /// Its class, as in metrics.
@@ -234,13 +237,8 @@ impl Pool {
 
     /// Whether codes, if it has any, reconstruct all of these outputs; an empty list means all of the model's.
     pub(crate) fn reconstructs(&self, wanted: &[RequestedOutput]) -> bool {
-        let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|output| output.name == name);
-        !self.coded.load(Ordering::Relaxed)
-            || self
-                .metadata
-                .outputs
-                .iter()
-                .all(|output| coding::is_decodable(output) || !is_wanted(&output.name))
+        let fits = |output: &TensorMetadata| coding::is_decodable(output) || !is_wanted(wanted, &output.name);
+        !self.coded.load(Ordering::Relaxed) || self.metadata.outputs.iter().all(fits)
     }
 
     /// Whether requests stay whole although no instance requires it now.
@@ -319,23 +317,19 @@ impl Pool {
         if matches!(error.code(), Code::Internal | Code::Unavailable) {
             let mut troubles = self.tally.troubles.lock();
             troubles.0 += 1;
-            troubles.1 = LastError { error: error.to_string(), reason: error.reason() };
+            troubles.1 =
+                Some((Instant::now(), LastError { error: error.to_string(), reason: error.reason() }));
         }
     }
 
-    /// Number of such requests, and the last error.
-    pub(crate) fn troubles(&self) -> (u64, LastError) {
+    /// Number of such requests, and the last error with its time.
+    pub(crate) fn troubles(&self) -> (u64, Option<(Instant, LastError)>) {
         self.tally.troubles.lock().clone()
     }
 
     /// Why its requests fail now, if they do.
     pub(crate) fn failing(&self) -> Option<LastError> {
-        self.tally.failing.lock().clone()
-    }
-
-    /// Sets it.
-    pub(crate) fn set_failing(&self, trouble: Option<LastError>) {
-        *self.tally.failing.lock() = trouble;
+        self.troubles().1.filter(|(at, _)| at.elapsed() < RECENT).map(|(_, last)| last)
     }
 
     /// Counts a query that was sent to an instance.

@@ -25,7 +25,7 @@ use super::coding::LoadNets;
 use super::core::{Core, Dispatch, Reloaded};
 use super::driver::{Held, Submission};
 use super::inputs::Inputs;
-use super::outputs::{self, Outcome, Reply};
+use super::outputs::{self, Outcome};
 use super::pool::Pool;
 use super::terms::{self, Terms};
 use super::trace;
@@ -183,7 +183,6 @@ impl Frontend {
         context: &Context,
     ) -> Result<(Outcome, usize, InferResponse), FailedRequest> {
         let inputs = submission.inputs.clone();
-        let reply = Reply { id: inputs.id.clone(), wanted: inputs.outputs.clone() };
         let drawn = self.core.sampler.as_ref().filter(|sampler| sampler.draws());
         pool.sums.objective.allows(submission.terms.deadline.since(self.core.driver.now()));
         let verdict = self.core.driver.submit(submission).verdict().instrument(inputs.span.clone()).await;
@@ -194,7 +193,7 @@ impl Frontend {
             let is_outdated = is_unknown && !pool.gives_up_early(failed.attempts);
             FailedRequest { error: refused(pool, failed, age(context), retry_after), is_outdated }
         })?;
-        let (outcome, response) = outputs::response(pool, reply, answers)?;
+        let (outcome, response) = outputs::response(pool, &inputs, answers)?;
         inputs.span.record("outcome", outcome.name());
         if let Some(sampler) = drawn {
             let source = Source { model: pool.model.name.clone(), version: pool.version.clone() };

@@ -23,7 +23,7 @@ use super::instance::{Instance, InstanceId};
 use super::lines::Lines;
 use super::outputs::Outcome;
 use super::pool::{Pool, PoolId};
-use crate::console::Archive;
+use crate::console::{Archive, Story};
 use crate::record::{Done, Note};
 
 /// Effects of one event; usually few.
@@ -301,11 +301,10 @@ impl State {
             }
             if let Some(row) = payload.as_ref().and_then(Payload::row) {
                 // The time of its prediction no longer matters.
-                let story = row.with(|record| {
+                row.with(|record| {
                     (record.replied, record.came) = (true, true);
-                    std::mem::take(&mut record.story)
+                    record.story = Story::default();
                 });
-                self.archive.discard(story);
             }
             self.effects.extend(payload.map(Effect::Discard));
         }

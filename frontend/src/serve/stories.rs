@@ -168,7 +168,6 @@ impl State {
         let own = self.pools.get(&call.pool.id).map(|lines| lines.own);
         let usual = || own.and_then(|own| self.dispatcher.service(own)).is_some_and(|[_, high]| took <= high);
         if is_exact && usual() && !self.archive.samples() {
-            self.archive.discard(story);
             return;
         }
         story.push(now, Step::Answered { outcome, error: error.map(Into::into) });

@@ -205,15 +205,6 @@ mod tests {
     }
 
     #[test]
-    fn own_parameters_are_not_forwarded() {
-        let mut all = Parameters::new();
-        all.insert("timeout".into(), 5u64.into());
-        all.insert("parm_share".into(), "open".into());
-        all.insert("temperature".into(), 7u64.into());
-        assert_eq!(forwarded(all).into_keys().collect::<Vec<_>>(), ["temperature"]);
-    }
-
-    #[test]
     fn sequence_is_rejected_with_advice() {
         for (name, value) in [
             ("sequence_id", Parameter::Uint64(7)),

@@ -431,12 +431,6 @@ mod tests {
     }
 
     #[test]
-    fn route_without_paths_turns_a_known_one_off() {
-        let routes = routes("[routes.chat]").unwrap();
-        assert_eq!(routes.find(&Method::POST, "/v1/chat/completions", b"", false).name, "other");
-    }
-
-    #[test]
     fn wrong_route_is_named() {
         for (text, part) in [
             ("[routes.'a b']\npaths = ['/a']", "routes.a b: write"),

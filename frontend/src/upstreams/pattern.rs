@@ -1,9 +1,6 @@
 //! What tells requests apart: patterns of paths, and the model that a request names.
 
-use std::fmt;
-
-use serde::Deserializer as _;
-use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::Deserialize;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern(Vec<Part>);
@@ -67,34 +64,15 @@ impl Part {
     }
 }
 
-/// The model's name; `None` if the body is not a JSON object with one. Reads the body up to the name.
-pub(super) fn named_model(body: &[u8]) -> Option<String> {
-    let mut name = None;
-    // Leaving in the middle of the object is an error of the parser.
-    let _ = serde_json::Deserializer::from_slice(body).deserialize_map(Fields(&mut name));
-    name
+/// The part of a body that is read.
+#[derive(Deserialize)]
+struct Named {
+    model: String,
 }
 
-/// Reads fields until the model's name.
-struct Fields<'a>(&'a mut Option<String>);
-
-impl<'de> Visitor<'de> for Fields<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
-        while let Some(field) = fields.next_key::<String>()? {
-            if field == "model" {
-                *self.0 = Some(fields.next_value()?);
-                break;
-            }
-            fields.next_value::<IgnoredAny>()?;
-        }
-        Ok(())
-    }
+/// The model's name; `None` if the body is not a JSON object with one.
+pub(super) fn named_model(body: &[u8]) -> Option<String> {
+    serde_json::from_slice::<Named>(body).ok().map(|named| named.model)
 }
 
 #[cfg(test)]
@@ -133,7 +111,7 @@ mod tests {
         for (body, name) in [
             (r#"{"model": "a"}"#, Some("a")),
             (r#"{"messages": [{"model": "b", "content": "{"}], "model": "a\u002f1", "n": 1}"#, Some("a/1")),
-            (r#"{"model": "a", and the rest is not read"#, Some("a")),
+            (r#"{"model": "a", and so on"#, None),
             (r#"{"model": 1}"#, None),
             (r#"{"model": null}"#, None),
             (r#"{"input": {"model": "a"}}"#, None),

@@ -75,6 +75,8 @@ async fn one_of_two_hangs(frontend: &Frontend, hanging: &Scripted) -> Vec<String
     for (value, asked) in asked {
         match asked.await.unwrap() {
             Ok(response) => {
+                let is_of_group = response.parameters.contains_key("parm_group");
+                assert_eq!(is_of_group, outcome(&response) == "reconstructed", "{response:?}");
                 if outcome(&response) != "default" {
                     assert!((column(&response)[0] - 2.0 * value).abs() < 1e-4, "{response:?}");
                 }

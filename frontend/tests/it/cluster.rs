@@ -3,12 +3,19 @@
 //! Connections are in-process pipes.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 
+use axum::body::Body;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::io::DuplexStream;
 
 /// Behaviour of the server.
 #[derive(Clone, Debug)]
@@ -68,10 +75,6 @@ impl Cluster {
         self.0.lock().slices.insert(name.to_owned(), slice);
     }
 
-    pub(crate) fn delete(&self, name: &str) {
-        self.0.lock().slices.remove(name).expect("the slice exists");
-    }
-
     pub(crate) fn is(&self, manner: Manner) {
         self.0.lock().manner = manner;
     }
@@ -93,59 +96,43 @@ impl Cluster {
         }
         let (theirs, ours) = tokio::io::duplex(64 << 10);
         let cluster = self.clone();
+        let answers = service_fn(move |request: Request<Incoming>| {
+            let cluster = cluster.clone();
+            async move { Ok::<_, Infallible>(cluster.answer(&request).await) }
+        });
         // The client may be gone.
-        tokio::spawn(async move { drop(cluster.serve(ours).await) });
+        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(ours), answers));
         Ok(theirs)
     }
 
-    async fn serve(&self, mut pipe: DuplexStream) -> io::Result<()> {
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            head.push(pipe.read_u8().await?);
-        }
-        let head = String::from_utf8(head).expect("the head is text");
-        let path = head.split(' ').nth(1).expect("a path").to_owned();
-        let bearer =
-            |line: &str| line.to_lowercase().strip_prefix("authorization: bearer ").map(str::to_owned);
-        let token = head.lines().find_map(bearer);
+    async fn answer(&self, request: &Request<Incoming>) -> Response<Body> {
+        let authorization = request.headers().get("authorization").map(|value| value.to_str().unwrap());
+        let token = authorization.and_then(|value| value.strip_prefix("Bearer ")).map(str::to_owned);
         let (manner, known, list) = {
             let mut state = self.0.lock();
-            state.asked.push(path);
+            state.asked.push(request.uri().to_string());
             let items: Vec<_> = state.slices.values().collect();
             (state.manner.clone(), state.token.clone(), json!({ "items": items }))
         };
         if known.is_some() && known != token {
-            return refuse(&mut pipe, 401, "Unauthorized").await;
+            return refusal(401, "Unauthorized");
         }
         match manner {
-            Manner::Away => Ok(()),
-            Manner::Refuses(status, message) => refuse(&mut pipe, status, message).await,
-            Manner::Silent => {
-                // Until the client disconnects.
-                pipe.read_u8().await.map(drop)
+            Manner::Away | Manner::Silent => std::future::pending().await,
+            Manner::Refuses(status, message) => refusal(status, message),
+            Manner::Babbles(text) => Response::new(text.into()),
+            Manner::Endless => {
+                Response::new(Body::from_stream(futures::stream::repeat(Ok::<_, Infallible>(vec![
+                    b' ';
+                    1 << 20
+                ]))))
             }
-            Manner::Babbles(text) => whole(&mut pipe, 200, text).await,
-            Manner::Endless => endless(&mut pipe).await,
-            Manner::Answers => whole(&mut pipe, 200, &list.to_string()).await,
+            Manner::Answers => Response::new(list.to_string().into()),
         }
     }
 }
 
-async fn refuse(pipe: &mut DuplexStream, status: u16, message: &str) -> io::Result<()> {
+fn refusal(status: u16, message: &str) -> Response<Body> {
     let said = json!({"kind": "Status", "status": "Failure", "message": message, "code": status});
-    whole(pipe, status, &said.to_string()).await
-}
-
-async fn whole(pipe: &mut DuplexStream, status: u16, body: &str) -> io::Result<()> {
-    let head = format!("HTTP/1.1 {status} So\r\ncontent-length: {}\r\n\r\n", body.len());
-    pipe.write_all(head.as_bytes()).await?;
-    pipe.write_all(body.as_bytes()).await
-}
-
-async fn endless(pipe: &mut DuplexStream) -> io::Result<()> {
-    pipe.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await?;
-    let many = " ".repeat(1 << 20);
-    loop {
-        pipe.write_all(format!("{:x}\r\n{many}\r\n", many.len()).as_bytes()).await?;
-    }
+    Response::builder().status(status).body(said.to_string().into()).unwrap()
 }

@@ -3,7 +3,6 @@
 //! Their model is linear, so it is its own parity model with the code `mds`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use parm_encoder::Kind;
 use parm_frontend::{Config, Error, Frontend};
@@ -12,8 +11,8 @@ use parm_settings::{BatchSize, PolicyKind, PoolSettings};
 use serde_json::json;
 
 use crate::rig::{
-    self, MS, call, change, coded, column, config, infer, metric, outcome, request, start, until, wanting,
-    with, workers, workers_with,
+    self, MS, call, change, coded, column, config, metric, outcome, request, start, until, wanting, with,
+    workers, workers_with,
 };
 use crate::scripted::{Act, Scripted, doubler};
 
@@ -33,34 +32,6 @@ fn is_near(response: &InferResponse, expected: &[f32]) {
     let had = column(response);
     let near = |(had, expected): (&f32, &f32)| (had - expected).abs() < 1e-4 * expected.abs().max(1.0);
     assert!(had.len() == expected.len() && had.iter().zip(expected).all(near), "{had:?}, not {expected:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn missing_prediction_is_reconstructed() {
-    for policy in [PolicyKind::Parm, PolicyKind::ParmPlus] {
-        let instances = workers(3, 10);
-        let frontend = over(coded(policy, 2, 1), &instances).await;
-        instances[0].then(Act::Hang);
-        let asked = [start(&frontend, request(&[1.0])), start(&frontend, request(&[5.0]))];
-        let mut outcomes = Vec::new();
-        for (asked, expected) in asked.into_iter().zip([2.0, 10.0]) {
-            let response = asked.await.unwrap().unwrap();
-            is_near(&response, &[expected]);
-            let other = response.outputs.iter().find(|output| output.name == "z").unwrap();
-            assert!((other.tensor.as_f32().unwrap()[0] + expected / 2.0).abs() < 1e-4);
-            assert_eq!(other.tensor.shape(), [1, 2]);
-            outcomes.push(outcome(&response).to_owned());
-            let is_of_group = response.parameters.contains_key("parm_group");
-            assert_eq!(is_of_group, outcome(&response) == "reconstructed");
-        }
-        outcomes.sort();
-        assert_eq!(outcomes, ["exact", "reconstructed"], "{policy:?}");
-        assert_eq!(metric(&frontend, "parm_groups_total", &["kind=\"full\""]), 1.0);
-        assert_eq!(metric(&frontend, "parm_parities_total", &["event=\"sent\""]), 1.0);
-        assert_eq!(metric(&frontend, "parm_reconstructions_total", &["event=\"served\""]), 1.0);
-        assert_eq!(metric(&frontend, "parm_encode_seconds_count", &[]), 1.0);
-        assert_eq!(metric(&frontend, "parm_decode_seconds_count", &[]), 1.0);
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,22 +117,6 @@ async fn missing_code_is_rejected_at_run_time() {
 async fn is_refused(frontend: &Frontend, settings: &PoolSettings, why: &str) {
     let (status, answer) = call(frontend, "PATCH", "/settings/double", json!(settings)).await;
     assert!(status == 400 && answer.to_string().contains(why), "{status} {answer}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn nonlinear_model_is_not_coded_by_mds() {
-    let bent = workers(3, 10);
-    bent.iter().for_each(|instance| instance.becomes(Act::bent(10 * MS)));
-    let frontend = rig::over(coded(PolicyKind::ParmPlus, 2, 1), &bent).await;
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    let tried: usize = bent.iter().map(|instance| instance.seen.lock().len()).sum();
-    assert!((1..=8).contains(&tried), "it must be tested once: {tried} requests");
-    for value in [1.0, 5.0, -3.0, 2.0] {
-        let response = infer(&frontend, request(&[value, 7.0])).await.unwrap();
-        assert_eq!(outcome(&response), "exact");
-    }
-    assert_eq!(metric(&frontend, "parm_groups_total", &[]), 0.0);
-    is_refused(&frontend, &coded(PolicyKind::Parm, 2, 1).dispatch, "is not linear").await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -219,14 +219,7 @@ async fn pages_of_other_sites_are_rejected() {
     let status = async |method: &str, path: &str, headers: &[(&str, &str)]| {
         send(&frontend, (method, path), headers, &Value::Null).await.status()
     };
-    let paths = [
-        ("GET", "/"),
-        ("GET", "/page/main.js"),
-        ("GET", "/admin/v1/stream"),
-        ("PATCH", "/admin/v1/settings"),
-        ("GET", "/x"),
-    ];
-    for (method, path) in paths {
+    for (method, path) in [("GET", "/"), ("PATCH", "/admin/v1/settings"), ("GET", "/x")] {
         let rebound = status(method, path, &[("host", "evil.example:8003")]).await;
         assert_eq!(rebound, StatusCode::FORBIDDEN, "{method} {path}");
         let foreign = [("host", "parm.example"), ("origin", "http://evil.example")];

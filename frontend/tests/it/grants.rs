@@ -62,20 +62,6 @@ async fn query_waits_at_the_frontend_until_an_instance_grants_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn instance_of_a_single_frontend_needs_no_grants() {
-    let instance = Scripted::quick("a", 10);
-    let frontend = frontend(config(PolicyKind::Equal), &[&instance]).await;
-    infer(&frontend, request(&[1.0])).await.unwrap();
-    instance.says(1, SHARED);
-    let waiting = start(&frontend, request(&[1.0]));
-    until_asked(&instance).await;
-    instance.says(1, News::Told(Told::Shared(false)));
-    waiting.await.unwrap().unwrap();
-    infer(&frontend, request(&[1.0])).await.unwrap();
-    assert_eq!(instance.seen.lock().len(), 3);
-}
-
-#[tokio::test(start_paused = true)]
 async fn ask_says_how_long_its_oldest_query_has_waited() {
     let instance = Scripted::quick("a", 10);
     let frontend = frontend(without_batches(), &[&instance]).await;

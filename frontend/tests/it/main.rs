@@ -16,7 +16,6 @@ mod rig;
 mod scripted;
 mod sources;
 mod stand_in;
-mod stress;
 mod unequal;
 mod updates;
 mod upstreams;

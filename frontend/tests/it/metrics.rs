@@ -51,22 +51,3 @@ async fn series_of_a_version_end_with_it() {
         assert_eq!(count, *first.get_or_insert(count), "version {number}\n{page}");
     }
 }
-
-#[tokio::test(start_paused = true)]
-async fn counters_go_on_when_requests_become_whole() {
-    let instance = Scripted::quick("a", 1);
-    instance.says_max_batch(64);
-    let frontend = frontend(config(PolicyKind::Hedge), &[&instance]).await;
-    let arrived = || metric(&frontend, "parm_dispatch_total", &["event=\"arrived\""]);
-    for _ in 0..3 {
-        infer(&frontend, request(&[1.0])).await.unwrap();
-    }
-    assert_eq!(arrived(), 3.0);
-    instance.says_max_batch(0);
-    let most = || frontend.model_config(&ModelRef::latest("double")).unwrap().max_batch_size;
-    until("requests stay whole", || most() == 0).await;
-    for count in [4.0, 5.0] {
-        infer(&frontend, request(&[1.0])).await.unwrap();
-        assert_eq!((arrived(), arrived()), (count, count));
-    }
-}

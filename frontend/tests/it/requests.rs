@@ -9,8 +9,8 @@ use parm_protocol::{Code, Error, InferenceService, ModelRef};
 use parm_settings::PolicyKind;
 use parm_shares::{Settings, ShareSettings};
 
-use crate::rig::{MS, column, config, frontend, infer, metric, over, request, start, until, with};
-use crate::scripted::{Act, Scripted, doubler};
+use crate::rig::{MS, column, config, frontend, infer, metric, request, start, until, with};
+use crate::scripted::{Act, Scripted};
 
 #[tokio::test(start_paused = true)]
 async fn requests_that_wait_share_a_batch_and_get_their_own_rows() {
@@ -34,26 +34,6 @@ async fn requests_that_wait_share_a_batch_and_get_their_own_rows() {
     let sizes: Vec<_> =
         statistics.batch_stats.iter().map(|size| (size.batch_size, size.compute_infer.count)).collect();
     assert_eq!(sizes, [(1, 2), (2, 1)]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn requests_without_batch_dimension_share_no_batch() {
-    let mut whole = doubler("double");
-    for tensor in whole.inputs.iter_mut().chain(&mut whole.outputs) {
-        tensor.shape = vec![2, 2];
-    }
-    let instance = Scripted::quick("a", 10);
-    instance.serve(&[whole]);
-    let mut config = config(PolicyKind::None);
-    config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap().into();
-    let frontend = frontend(config, &[&instance]).await;
-    let requests = [1.0, 3.0, 5.0].map(|value| (value, start(&frontend, request(&[value, value + 1.0]))));
-    for (value, request) in requests {
-        let response = request.await.unwrap().unwrap();
-        assert_eq!(column(&response), [value * 2.0, value * 2.0 + 2.0]);
-        assert_eq!(response.outputs[0].tensor.shape(), [2, 2]);
-    }
-    assert_eq!(instance.batches(), [2, 2, 2], "each request must be sent unchanged");
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,15 +85,6 @@ async fn last_error_is_returned_when_every_attempt_fails() {
     assert_eq!(broken.seen.lock().len(), 2, "twice at the only instance, as the query may be at fault");
 }
 
-#[tokio::test(start_paused = true)]
-async fn wrong_number_of_rows_counts_as_instance_failure() {
-    let liar = Scripted::quick("a", 1);
-    let frontend = frontend(config(PolicyKind::None), &[&liar]).await;
-    liar.then(Act::Short);
-    assert_eq!(column(&infer(&frontend, request(&[1.0])).await.unwrap()), [2.0]);
-    assert_eq!(metric(&frontend, "parm_instance_failures_total", &[]), 1.0);
-}
-
 /// A value that every instance rejects.
 const BAD: f32 = 99.0;
 
@@ -122,24 +93,6 @@ fn batching(size: u16) -> Config {
     config.dispatch.ejection.enabled = true;
     config.dispatch.batch.max_size = NonZeroU16::new(size).expect("positive").into();
     config
-}
-
-/// Ejections while a client repeats a query that fails with this error at every instance.
-async fn ejections(error: Error) -> f64 {
-    let instances = ["a", "b", "c"].map(|name| Scripted::new(name, Act::Unless(MS, BAD, error.clone())));
-    let frontend = over(batching(1), &instances).await;
-    for _ in 0..6 {
-        infer(&frontend, request(&[BAD])).await.unwrap_err();
-    }
-    metric(&frontend, "parm_ejections_total", &["reason=\"failing\""])
-}
-
-/// Clients report an answer that they cannot read as internal, and a broken connection as such.
-#[tokio::test(start_paused = true)]
-async fn query_with_unreadable_answers_ejects_no_instance() {
-    let message = "unreadable answer: NaN is not JSON".to_owned();
-    assert_eq!(ejections(Error::Remote { code: Code::Internal, message: message.clone() }).await, 0.0);
-    assert!(ejections(Error::Transport { peer: "a".into(), message }).await > 0.0);
 }
 
 /// Without retries a row that fails with another client's row would never be tried alone.

@@ -32,8 +32,6 @@ pub(crate) enum Act {
     Hang,
     /// Answers after a while, for other values of `x`.
     For(Duration, fn(f32) -> f32),
-    /// Answers at once with a row too few.
-    Short,
     /// Answers after a while, but fails with this error if a row begins with this value.
     Unless(Duration, f32, Error),
 }
@@ -57,12 +55,12 @@ impl Act {
 pub(crate) struct Scripted {
     name: String,
     /// Reactions to the next requests; then `otherwise`.
-    script: Arc<Mutex<VecDeque<Act>>>,
+    pub(crate) script: Arc<Mutex<VecDeque<Act>>>,
     otherwise: Mutex<Act>,
     /// Reactions of single models; the script is for the others.
     own: Mutex<BTreeMap<String, Act>>,
     models: Mutex<Vec<ModelMetadata>>,
-    unloaded: Mutex<Vec<ModelIndex>>,
+    pub(crate) unloaded: Mutex<Vec<ModelIndex>>,
     /// Time to answer a request about its models.
     thinks: Mutex<Duration>,
     /// Configuration of every model, if the endpoint exists.
@@ -148,22 +146,12 @@ impl Scripted {
         *self.place.lock() = Place::announced(node, zone, "");
     }
 
-    /// Clears the script.
-    pub(crate) fn forget(&self) {
-        self.script.lock().clear();
-    }
-
     pub(crate) fn becomes(&self, act: Act) {
         *self.otherwise.lock() = act;
     }
 
     pub(crate) fn serve(&self, models: &[ModelMetadata]) {
         *self.models.lock() = models.to_vec();
-    }
-
-    /// Lists a model by its name only, as Triton lists one that was never loaded.
-    pub(crate) fn lists(&self, name: &str) {
-        self.unloaded.lock().push(ModelIndex { name: name.into(), ..ModelIndex::default() });
     }
 
     /// Delays answers to requests about its models.
@@ -234,12 +222,6 @@ impl Scripted {
             Act::Fail(after, error) => {
                 tokio::time::sleep(after).await;
                 Err(error)
-            }
-            Act::Short => {
-                let mut short = request.clone();
-                let x = &mut short.inputs[0].tensor;
-                *x = x.slice_rows(0, x.rows() - 1).unwrap();
-                Ok(answer(&short))
             }
             Act::Unless(after, value, error) => {
                 tokio::time::sleep(after).await;

@@ -203,34 +203,4 @@ async fn server_that_batches_itself_gets_two_batches_of_single_rows() {
         }
         assert_eq!(instances[0].batches(), [1; 200]);
     }
-    let single = workers_with(1, &[doubler("double")]);
-    let frontend = frontend(batches(BatchSize::ONE, PolicyKind::None), &[&single[0]]).await;
-    let asked = [1.0, 2.0].map(|value| start(&frontend, request(&[value])));
-    tokio::time::sleep(5 * MS).await;
-    assert_eq!(single[0].batches(), [1], "one at a time otherwise");
-    for asked in asked {
-        asked.await.unwrap().unwrap();
-    }
-    assert!(infer(&frontend, request(&[1.0])).await.is_ok());
-}
-
-#[tokio::test(start_paused = true)]
-async fn other_models_of_a_server_that_batches_get_their_own_slots() {
-    let server = workers_with(1, &[doubler("double"), doubler("other")]);
-    server[0].says_max_batch(4);
-    let mut config = batches(BatchSize::ONE, PolicyKind::None);
-    let mut own = config.dispatch.clone();
-    own.batch.max_size = BatchSize::Server;
-    config.models.insert("double".into(), own);
-    let frontend = frontend(config, &[&server[0]]).await;
-    let ask = |model: &str| InferRequest { model: ModelRef::latest(model), ..request(&[1.0]) };
-    let asked: Vec<_> = (0..20).flat_map(|_| [ask("other"), ask("double")]).collect();
-    let asked: Vec<_> = asked.into_iter().map(|asked| start(&frontend, asked)).collect();
-    until("they run", || !server[0].seen.lock().is_empty()).await;
-    tokio::time::sleep(5 * MS).await;
-    let of = |model: &str| server[0].seen.lock().iter().filter(|asked| asked.model.name == model).count();
-    assert_eq!([of("other"), of("double")], [1, 7], "two batches of four together");
-    for asked in asked {
-        asked.await.unwrap().unwrap();
-    }
 }

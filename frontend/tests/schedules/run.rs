@@ -9,6 +9,7 @@ use std::time::Duration;
 use parm_frontend::{Config, Frontend, Timers};
 use parm_protocol::InferenceService;
 use parm_settings::PolicyKind;
+use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -70,9 +71,8 @@ impl Stage {
         let instances =
             (0..workers.len()).map(|number| Instance::new(number, schedule, world.clone(), routes.clone()));
         let network = Network { instances: instances.collect(), world: world.clone() };
-        let timers = Timers::Simulated { seed: schedule.seed };
         let connect = Arc::new(network.clone());
-        let frontend = Frontend::start(config, connect, timers).expect("a valid configuration");
+        let frontend = Frontend::start(config, connect, Timers::Runtime).expect("a valid configuration");
         let admin = Admin::of(&frontend);
         sleep(START).await;
         Self { frontend, admin, network, world, folder: folder.to_owned(), clients: JoinSet::new() }
@@ -155,8 +155,8 @@ impl Stage {
             What::ShortAnswer => self.world.0.lock().dns_is_short = true,
             What::Settings(model, patch) => {
                 self.world.0.lock().once |= patch["policy"] == "once";
-                let model = model.map(|model| Model::Asked(model).name());
-                self.admin.patch(model.as_deref(), &patch).await;
+                let of = model.map_or(String::new(), |model| format!("/{}", Model::Asked(model).name()));
+                self.admin.call("PATCH", &format!("/settings{of}"), &patch).await;
                 self.settings_follow(false).await;
             }
             What::Load(model) => {
@@ -191,7 +191,7 @@ impl Stage {
 
     /// Checks that the effective settings follow from the requested ones.
     async fn settings_follow(&self, settled: bool) {
-        let settings = self.admin.settings().await;
+        let settings = self.admin.call("GET", "/settings", &Value::Null).await;
         let mut truth = self.world.0.lock();
         if let Some(difference) = invariants::misfit(&settings, settled) {
             truth.breach("effective settings follow from requested ones", || difference);

@@ -1,6 +1,4 @@
-//! Schedule: the initial state and the events, as data to describe, replay and shrink.
-
-use std::fmt;
+//! Schedule: the initial state and the events, as data to replay.
 
 use parm_settings::PoolSettings;
 use serde_json::Value;
@@ -206,11 +204,4 @@ pub(crate) fn host(worker: usize) -> String {
 pub(crate) fn address(worker: usize, source: Source) -> String {
     let scheme = if source == Source::Upstream { "upstream+http" } else { "test" };
     format!("{scheme}://{}", host(worker))
-}
-
-impl fmt::Display for Schedule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "seed {}, {} ms, {:?}", self.seed, self.length, self.setup)?;
-        self.events.iter().try_for_each(|event| writeln!(f, "{:>6} ms  {:?}", event.at, event.what))
-    }
 }

@@ -77,6 +77,14 @@ fn is(wanted: &ModelRef, served: &Description) -> bool {
             || wanted.version == served.model.version)
 }
 
+/// The problem of a model whose server states another file than the bundle has.
+pub(super) fn other_file(what: &str, name: &str, sha256: &str, served: &Description) -> Option<String> {
+    let actual = served.config.as_ref()?.digest().filter(|actual| !actual.eq_ignore_ascii_case(sha256))?;
+    Some(format!(
+        "{what} '{name}' has sha256 {actual}, the bundle has {sha256}: deploy the same files everywhere"
+    ))
+}
+
 pub(super) fn reference(file: &ModelFile) -> ModelRef {
     ModelRef { name: file.name.clone(), version: Some(file.version.to_string()) }
 }
@@ -114,12 +122,8 @@ impl Coder {
     /// Why an instance's parity model is not the expected one. A model that was retrained under the same version number looks
     /// the same and answers differently; its digest shows this if the server reports one.
     fn misfit(&self, file: &ModelFile, served: &Description) -> Option<String> {
-        let actual = served.config.as_ref().and_then(|config| config.digest());
-        if let Some(actual) = actual.filter(|actual| !actual.eq_ignore_ascii_case(&file.sha256)) {
-            return Some(format!(
-                "parity model '{}' has sha256 {actual}, the bundle has {}: deploy the same files everywhere",
-                file.name, file.sha256
-            ));
+        if let Some(problem) = other_file("parity model", &file.name, &file.sha256, served) {
+            return Some(problem);
         }
         let (_, deployed) = self.trained.as_ref()?;
         let served = Signature::from(&served.metadata);

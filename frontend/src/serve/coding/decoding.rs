@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use super::codes::Coder;
 use crate::error::Error;
 use crate::serve::call::{Output, QueryRow};
-use crate::serve::outputs::Outputs;
+use crate::serve::outputs::{Outputs, is_wanted};
 use crate::serve::pool::Pool;
 
 /// A prediction to decode.
@@ -57,11 +57,9 @@ impl Decoding {
 
     pub(super) fn decode(&self, workspace: &mut Workspace) -> Result<Decoded, Error> {
         let wanted = &self.row.call.inputs.outputs;
-        let is_wanted = |declared: &&TensorMetadata| {
-            wanted.is_empty() || wanted.iter().any(|output| output.name == declared.name)
-        };
+        let declared = self.pool.metadata.outputs.iter();
         let declared: SmallVec<[&TensorMetadata; 4]> =
-            self.pool.metadata.outputs.iter().filter(is_wanted).collect();
+            declared.filter(|declared| is_wanted(wanted, &declared.name)).collect();
         let tensors: Vec<Tensor> =
             declared.iter().map(|declared| self.output(declared, workspace)).collect::<Result<_, _>>()?;
         let values: SmallVec<[Cow<'_, [f32]>; 4]> =
@@ -81,7 +79,7 @@ impl Decoding {
     }
 
     fn output(&self, declared: &TensorMetadata, workspace: &mut Workspace) -> Result<Tensor, Error> {
-        let missing = || Error::PartMissing { output: declared.name.clone() };
+        let missing = || missing(declared);
         let rows = |parts: &[Option<Output>]| {
             let row = |part: &Option<Output>| part.as_ref().map(|part| self.row(part, declared)).transpose();
             parts.iter().map(row).collect::<Result<SmallVec<[Option<Tensor>; 8]>, Error>>()
@@ -97,7 +95,8 @@ impl Decoding {
         let received = Received { members: self.members, predictions: &own, parities: &others };
         self.coder.code.decode(received, self.slot, &mut prediction, workspace)?;
         if !prediction.iter().all(|value| value.is_finite()) {
-            return Err(Error::NotFinite { output: declared.name.clone() });
+            let name = &declared.name;
+            return Err(Error::NotCoded(format!("reconstruction of output '{name}' is not finite")));
         }
         let shape = self.shape(declared, parity, scale).ok_or_else(missing)?;
         Ok(Tensor::from_f32(shape, &prediction)?)
@@ -106,12 +105,16 @@ impl Decoding {
     /// One output of one part.
     fn row(&self, part: &Output, declared: &TensorMetadata) -> Result<Tensor, Error> {
         let row = part.outputs.row_named(&declared.name, part.row, self.pool.batched);
-        let row = row.ok_or_else(|| Error::PartMissing { output: declared.name.clone() })?;
-        let datatype = row.datatype();
-        if datatype != DataType::Fp32 {
-            return Err(Error::NotDecodable { output: declared.name.clone(), datatype });
+        let row = row.ok_or_else(|| missing(declared))?;
+        match row.datatype() {
+            DataType::Fp32 => Ok(row),
+            datatype => {
+                let name = &declared.name;
+                Err(Error::NotCoded(format!(
+                    "cannot reconstruct output '{name}': it is {datatype}, not FP32"
+                )))
+            }
         }
-        Ok(row)
     }
 
     /// Shape of a prediction, which may differ from a parity output's: that may have an axis for its slots.
@@ -129,6 +132,10 @@ impl Decoding {
         };
         Some(std::iter::repeat_n(1, batch).chain(row).collect())
     }
+}
+
+fn missing(declared: &TensorMetadata) -> Error {
+    Error::NotCoded(format!("cannot reconstruct output '{}': an input of the code lacks it", declared.name))
 }
 
 /// The values of the rows that are there.

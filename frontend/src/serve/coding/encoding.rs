@@ -75,8 +75,9 @@ impl Encoding {
         workspace: &mut Workspace,
     ) -> Result<(Vec<usize>, SmallVec<[Bytes; 4]>), Error> {
         let (code, datatype) = (&self.group.coder.code, own.tensor.datatype());
-        let not_codable = || Error::NotCodable { input: own.name.clone(), datatype };
-        let bytes = datatype.size().ok_or_else(not_codable)?;
+        let bytes = datatype.size().ok_or_else(|| {
+            Error::NotCoded(format!("cannot encode input '{}': codes do not support {datatype}", own.name))
+        })?;
         let element = if datatype == DataType::Fp32 { Element::Float32 } else { Element::Bytes(bytes) };
         let dims = own.tensor.shape().get(usize::from(self.pool.batched)..).unwrap_or_default();
         let input = Input { dims, element };

@@ -7,8 +7,9 @@ use parm_protocol::{DataType, ModelMetadata, ModelRef, RequestedOutput, Tensor};
 use parm_settings::Fraction;
 use smallvec::SmallVec;
 
+use super::codes;
 use crate::serve::call::Output;
-use crate::serve::outputs::Outputs;
+use crate::serve::outputs::{Outputs, is_wanted};
 use crate::serve::pool::{Description, Pool, takes_batches};
 
 /// A pool's stand-in.
@@ -40,14 +41,8 @@ impl StandIn {
     /// Why an instance's model is not the expected one. A model that was remade under the same version number looks the
     /// same, but its agreement differs from the bundle's.
     pub(crate) fn problem(&self, pool: &Pool, served: &Description) -> Option<String> {
-        let actual = served.config.as_ref().and_then(|config| config.digest());
-        match (actual, &self.digest) {
-            (Some(actual), Some(digest)) if !actual.eq_ignore_ascii_case(digest) => Some(format!(
-                "stand-in '{}' has sha256 {actual}, the bundle has {digest}: deploy the same files everywhere",
-                self.model.name
-            )),
-            _ => Self::misfit(pool, served),
-        }
+        let other = |digest: &String| codes::other_file("stand-in", &self.model.name, digest, served);
+        self.digest.as_ref().and_then(other).or_else(|| Self::misfit(pool, served))
     }
 
     /// Whether its answers have a confidence: the bundle has its calibration, and declares an output as classes.
@@ -66,7 +61,7 @@ impl StandIn {
     ) -> Option<Option<f32>> {
         let mut read: SmallVec<[(Tensor, Option<Meaning>); 4]> = SmallVec::new();
         for declared in &pool.metadata.outputs {
-            if !wanted.is_empty() && !wanted.iter().any(|output| output.name == declared.name) {
+            if !is_wanted(wanted, &declared.name) {
                 continue;
             }
             let tensor = outputs.row_named(&declared.name, at, pool.batched)?;

@@ -19,6 +19,7 @@ use parm_protocol::client::{CallContext, Client};
 use parm_protocol::{
     Code, DataType, Error, InferRequest, NamedTensor, Parameters, Shape, Tensor, TensorMetadata,
 };
+use parm_random::Random;
 
 use super::is_decodable;
 use crate::serve::pool::{Files, Pool};
@@ -176,12 +177,7 @@ fn add_up(pool: &Pool, answers: &[Vec<NamedTensor>]) -> Result<(), String> {
     Ok(())
 }
 
-/// A deterministic number from -1 to 1 (SplitMix64).
+/// A number from -1 to 1, the same at each call.
 fn noise(seed: u64, input: usize, at: usize) -> f32 {
-    let mut mixed =
-        (seed << 48 ^ (input as u64) << 40 ^ at as u64).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    let mixed = mixed ^ mixed >> 31;
-    (mixed >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    (2.0 * Random::of(seed, [input as u64, at as u64]).unit() - 1.0) as f32
 }

@@ -27,4 +27,4 @@ pub(crate) use judging::StandIn;
 pub(crate) use library::{Bundle, Library};
 pub(crate) use linearity::{Linearity, examine};
 pub(crate) use plan::{Plan, StandInStanding, Standing, plan};
-pub(super) use work::{Desk, Work};
+pub(super) use work::{Work, places};

@@ -7,9 +7,9 @@
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parm_encoder::Workspace;
+use tokio::sync::Semaphore;
 
 use super::{Decoding, Encoding};
 use crate::error::Error;
@@ -28,10 +28,9 @@ pub(crate) enum Work {
     Decode(Decoding),
 }
 
-/// Counts large work that waits or runs.
-#[derive(Default)]
-pub(crate) struct Desk {
-    busy: AtomicUsize,
+/// The places of large work that waits or runs.
+pub(crate) fn places() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(MOST))
 }
 
 thread_local! {
@@ -46,18 +45,16 @@ impl Work {
             Self::Encode(work) => (work.bytes(), work.runs_models()),
             Self::Decode(work) => (work.bytes(), work.runs_models()),
         };
-        let simulated = matches!(driver.timers, Timers::Simulated { .. });
-        if simulated || (bytes <= AT_ONCE && !runs_models) {
+        if driver.timers == Timers::Runtime || (bytes <= AT_ONCE && !runs_models) {
             self.finish(driver);
-        } else if driver.desk.busy.fetch_add(1, Ordering::Relaxed) >= MOST {
-            driver.desk.busy.fetch_sub(1, Ordering::Relaxed);
-            self.refuse(driver);
-        } else {
+        } else if let Ok(place) = driver.coding.clone().try_acquire_owned() {
             let driver = driver.clone();
             driver.runtime.clone().spawn_blocking(move || {
                 self.finish(&driver);
-                driver.desk.busy.fetch_sub(1, Ordering::Relaxed);
+                drop(place);
             });
+        } else {
+            self.refuse(driver);
         }
     }
 
@@ -79,7 +76,7 @@ impl Work {
     }
 
     fn refuse(self, driver: &Arc<Driver>) {
-        let busy = Error::CodersBusy { limit: MOST };
+        let busy = Error::NotCoded(format!("coders are busy: {MOST} groups are being coded"));
         match self {
             Self::Encode(work) => driver.with(|state| state.encoded(driver, work.group, Err(busy))),
             Self::Decode(work) => driver.with(|state| state.decoded(driver, &work, Err(busy))),
@@ -90,5 +87,6 @@ impl Work {
 /// Catches panics: the driver must get a result, or the group would never end.
 fn caught<T>(work: impl FnOnce(&mut Workspace) -> Result<T, Error>) -> Result<T, Error> {
     let work = AssertUnwindSafe(|| WORKSPACE.with_borrow_mut(work));
-    catch_unwind(work).unwrap_or(Err(Error::CoderPanicked))
+    catch_unwind(work)
+        .unwrap_or_else(|_| Err(Error::NotCoded("a code panicked: please report this bug".to_owned())))
 }

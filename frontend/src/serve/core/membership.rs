@@ -55,7 +55,7 @@ impl Core {
         }
         let states =
             |model: &Description| model.config.as_ref().is_some_and(|config| config.digest().is_some());
-        instance.set_states_files(models.iter().any(states));
+        instance.states_files.store(models.iter().any(states), Ordering::Relaxed);
         let before = instance.pools();
         instance.set_pools(pools.clone());
         if pools.is_empty() {

@@ -1,5 +1,5 @@
-//! Writes to the log when no instance answers for a model, when its requests fail or are too many, when its budgets are
-//! spent and when no instance serves its stand-in.
+//! Writes to the log when no instance answers for a model, when its requests fail or are too many, and when no instance serves
+//! its stand-in.
 //!
 //! Once a second, so that a flood of failing requests is one line. A model without an instance is an error, also while
 //! stand-ins answer; the line that ends it says how long it lasted.
@@ -15,13 +15,10 @@ use tokio::time::Instant;
 use super::Core;
 use crate::console::LogRate;
 use crate::serve::pool::Pool;
-use crate::serve::reading::{Counters, PoolId};
+use crate::serve::reading::PoolId;
 
 /// Interval between checks.
 const EVERY: Duration = Duration::from_secs(1);
-
-/// Time after the last failed request during which a model counts as failing.
-const RECENT: Duration = Duration::from_secs(15);
 
 /// The load is too high if more than one query in this many has no answer because of it.
 const ONE_IN: u64 = 20;
@@ -40,12 +37,8 @@ struct Seen {
 struct Course {
     /// Start of the outage.
     down: Option<Instant>,
-    /// Failed requests at the last check, and when there were new ones.
-    seen: u64,
-    troubled: Option<Instant>,
     /// Counts at the last lines.
     failed: u64,
-    refused: [u64; 2],
     load: Load,
     absence: Absence,
 }
@@ -67,16 +60,9 @@ struct Absence {
     checks: u32,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Presence {
-    Absent,
-    Appeared,
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Subject {
     Failing,
-    Budget,
     Load,
 }
 
@@ -126,17 +112,13 @@ impl Seen {
             }
             _ => {}
         }
-        let (failed, trouble) = pool.troubles();
-        if failed > model.seen {
-            (model.seen, model.troubled) = (failed, Some(Instant::now()));
-            pool.set_failing(Some(trouble.clone()));
-        } else if model.troubled.is_some_and(|since| since.elapsed() > RECENT) {
-            model.troubled = None;
-            pool.set_failing(None);
-        }
+        let (failed, last) = pool.troubles();
         let new = failed - model.failed;
-        if new > 0 && self.lines.due(now_ms, (pool.id, Subject::Failing)).is_some() {
-            tracing::warn!(model = %name, failed = new, last = %trouble.error, "requests failed within the last 60 s");
+        if new > 0
+            && let Some((_, last)) = last
+            && self.lines.due(now_ms, (pool.id, Subject::Failing)).is_some()
+        {
+            tracing::warn!(model = %name, failed = new, last = %last.error, "requests failed within the last 60 s");
             model.failed = failed;
         }
         let lost = pool.sums.overloaded();
@@ -154,7 +136,7 @@ impl Seen {
         let presence = model.absence.look(reading.usable_instances > 0, stand_in.clone());
         let stand_in = stand_in.map(|(name, _)| name).unwrap_or_default();
         match presence {
-            Some(Presence::Absent) => {
+            Some(false) => {
                 tracing::warn!(
                     model = %name, %stand_in,
                     "no instance serves the stand-in, so late queries are hedged: load it on the workers, or correct \
@@ -162,18 +144,11 @@ impl Seen {
                 );
                 core.driver.tell_of(pool, format!("no instance serves {stand_in}, the stand-in of {name}"));
             }
-            Some(Presence::Appeared) => {
+            Some(true) => {
                 tracing::info!(model = %name, %stand_in, "the stand-in is served");
                 core.driver.tell_of(pool, format!("{stand_in}, the stand-in of {name}, is served"));
             }
             None => {}
-        }
-        let refused = refusals(&reading.counters);
-        let new: [u64; 2] = std::array::from_fn(|at| refused[at] - model.refused[at]);
-        if new != [0; 2] && self.lines.due(now_ms, (pool.id, Subject::Budget)).is_some() {
-            let [retries, hedges] = new;
-            tracing::info!(model = %name, retries, hedges, "redundancy was refused: its budget is spent or too much work waits");
-            model.refused = refused;
         }
     }
 }
@@ -196,8 +171,8 @@ impl Load {
 
 impl Absence {
     /// Takes the name of a stand-in and whether it is served, or `None` without one. A model that no instance serves says
-    /// nothing about its stand-in. Returns what is new.
-    fn look(&mut self, is_served: bool, stand_in: Option<(String, bool)>) -> Option<Presence> {
+    /// nothing about its stand-in. Returns whether it is there, if that is news.
+    fn look(&mut self, is_served: bool, stand_in: Option<(String, bool)>) -> Option<bool> {
         if !is_served {
             return None;
         }
@@ -207,16 +182,12 @@ impl Absence {
             *self = Self { name, checks: 0 };
         } else if is_present {
             self.checks = 0;
-            return was_told.then_some(Presence::Appeared);
+            return was_told.then_some(true);
         }
         if is_present || self.name.is_empty() {
             return None;
         }
         self.checks = self.checks.saturating_add(1);
-        (self.checks == CHECKS).then_some(Presence::Absent)
+        (self.checks == CHECKS).then_some(false)
     }
-}
-
-fn refusals(counters: &Counters) -> [u64; 2] {
-    [counters.retries_refused, counters.hedges_refused]
 }
