@@ -5,7 +5,7 @@
 //! The token is spent when the attempt is wanted, because a queue of unpaid wants would start all at once.
 
 /// The limits of a budget.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BudgetSettings {
     /// Extra jobs for each regular job.
     pub ratio: f64,
@@ -14,7 +14,7 @@ pub struct BudgetSettings {
 }
 
 /// The extra jobs that may start now.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Budget {
     settings: BudgetSettings,
     /// In thousandths, so that shares of a token do not add up to rounding errors.
