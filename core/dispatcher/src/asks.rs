@@ -173,7 +173,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
             return Some(want(Class::Late, *since, urgent.len() as u32 + line.waiting));
         }
         let first = line.first.0.iter().filter_map(|lane| lane.queue.iter().find_map(arrived)).min();
-        let spare = || Some(want(Class::Spare, line.background.iter().find_map(arrived)?, line.waiting_idle));
+        let spare =
+            || Some(want(Class::Spare, line.background.iter().find_map(arrived)?, line.background_waiting));
         first.map(|since| want(Class::First, since, line.waiting)).or_else(spare)
     }
 }

@@ -37,7 +37,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let line = &mut self.books.models[model].line;
         match why {
             Why::First | Why::Retry if is_background => {
-                line.waiting_idle += 1;
+                line.background_waiting += 1;
                 line.background.push_back(key);
             }
             Why::First => {
@@ -60,7 +60,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         }
         let (payer, priority, background) = of_query;
         if background {
-            of.line.waiting_idle -= u32::from(matches!(why, Why::First | Why::Retry));
+            of.line.background_waiting -= u32::from(matches!(why, Why::First | Why::Retry));
         } else if why == Why::First {
             of.line.waiting -= 1;
             of.line.first.leave(payer, priority);

@@ -9,7 +9,8 @@
 pub struct BudgetSettings {
     /// Extra jobs for each regular job.
     pub ratio: f64,
-    /// Extra jobs that are saved up at most.
+    /// Extra jobs that are saved up at most, and that there are at the beginning. With 0 there are none at the beginning, but one is
+    /// saved up: otherwise no share of regular jobs would ever allow one.
     pub burst: u32,
 }
 

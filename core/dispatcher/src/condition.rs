@@ -1,5 +1,6 @@
-//! The condition of an instance, as operators see it: well, slow, silent, failing, unreachable or flapping. It decides nothing;
-//! only its last answer shows, to others too, whether an instance hangs or one of its jobs does.
+//! The condition of an instance, as operators see it: well, slow, silent, failing, unreachable, wrong or flapping. No decision
+//! depends on it. But [`Watch`] also keeps when the instance last answered, and by that ([`Watch::answers_beside`]) the rest of the
+//! dispatcher tells an instance that hangs from one of whose jobs a single one hangs.
 //!
 //! Problem: a server that hangs while its health check answers was named after two minutes, and its healthy neighbours before it.
 //! Its return was announced when a probe was answered, again and again.

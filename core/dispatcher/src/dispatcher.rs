@@ -131,15 +131,8 @@ pub struct Dispatcher<P, O> {
     pub(crate) leaving: Vec<ModelKey>,
 }
 
-impl<P: Clone, O> Default for Dispatcher<P, O> {
+impl<P, O> Default for Dispatcher<P, O> {
     fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<P: Clone, O> Dispatcher<P, O> {
-    /// One without models.
-    pub fn new() -> Self {
         Self {
             books: Books {
                 models: SlotMap::with_key(),
@@ -159,7 +152,9 @@ impl<P: Clone, O> Dispatcher<P, O> {
             turns: Turns::default(),
         }
     }
+}
 
+impl<P: Clone, O> Dispatcher<P, O> {
     /// What happened to a model's queries so far.
     pub fn counters(&self, model: ModelKey) -> Option<Counters> {
         self.books.models.get(model).map(|model| model.counters)
@@ -206,7 +201,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
             model.arrivals.note(now);
         }
         let line = &model.line;
-        let waiting = if background { line.waiting_idle } else { line.first.waiting(payer) };
+        let waiting = if background { line.background_waiting } else { line.first.waiting(payer) };
         let is_full = waiting >= model.settings.queue_limit;
         self.mark(key);
         if is_full {
@@ -372,8 +367,11 @@ impl<P: Clone, O> Dispatcher<P, O> {
             }
             let idle = |query: &&Query<P, O>| query.background && query.wanted(key).is_some();
             let idle = queries.values().filter(idle).count();
-            if idle != line.waiting_idle as usize {
-                return Err(format!("{idle} wait for idle instances, {} are counted", line.waiting_idle));
+            if idle != line.background_waiting as usize {
+                return Err(format!(
+                    "{idle} wait for idle instances, {} are counted",
+                    line.background_waiting
+                ));
             }
             let members = model.instances.iter().map(|at| &instances[*at]).filter(|at| at.takes(key));
             let slots = members.filter_map(|at| Some(at.slots.min(at.of(key)?.at_once)));

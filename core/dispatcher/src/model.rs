@@ -130,7 +130,7 @@ pub(crate) struct Line {
     pub(crate) background: VecDeque<QueryKey>,
     /// The true number of wanted attempts in `first`, and in `background`.
     pub(crate) waiting: u32,
-    pub(crate) waiting_idle: u32,
+    pub(crate) background_waiting: u32,
     /// Attempts that left before they started since their entries were removed.
     left: usize,
 }

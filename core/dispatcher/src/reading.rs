@@ -152,7 +152,7 @@ mod tests {
 
     impl Scene {
         fn new(settings: ModelSettings) -> Self {
-            let mut dispatcher = Dispatcher::new();
+            let mut dispatcher = Dispatcher::default();
             let stand_in = dispatcher.add_model(ModelSettings::default());
             let model = dispatcher.add_model(ModelSettings { stand_in: Some(stand_in), ..settings });
             Self { dispatcher, model, stand_in, now: Time::ZERO, runs: Vec::new() }

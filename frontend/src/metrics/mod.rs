@@ -147,7 +147,7 @@ mod tests {
     fn dispatcher_counters_are_copied_once() {
         let metrics = Metrics::new();
         let pool = metrics.models.of(["m", "1"], PolicyKind::Hedge);
-        let mut dispatcher = Dispatcher::<(), ()>::new();
+        let mut dispatcher = Dispatcher::<(), ()>::default();
         let key = dispatcher.add_model(ModelSettings::default());
         let own = dispatcher.reading(Time::ZERO, key).unwrap();
         let counters = Counters::default();

@@ -83,7 +83,7 @@ pub(super) struct State {
 impl State {
     pub(super) fn new() -> Self {
         Self {
-            dispatcher: Dispatcher::new(),
+            dispatcher: Dispatcher::default(),
             pools: BTreeMap::new(),
             models: HashMap::new(),
             coded: BTreeMap::new(),

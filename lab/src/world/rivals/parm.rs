@@ -25,7 +25,7 @@ pub(super) struct Parm {
 
 impl Parm {
     pub(super) fn new(plan: &Plan, policy: Policy) -> Self {
-        let mut dispatcher = Dispatcher::new();
+        let mut dispatcher = Dispatcher::default();
         let stand_in = policy.stand_in.map(|_| dispatcher.add_model(ModelSettings::default()));
         let model = dispatcher.add_model(ModelSettings { policy, stand_in, ..plan.settings });
         let models: Vec<ModelKey> = std::iter::once(model).chain(stand_in).collect();
