@@ -42,8 +42,8 @@ MISTAKES = [
     (
         "a started query is not marked",
         "attempts.rs",
-        "self.mark(key);\n            if why.is_first()",
-        "if !WRONG { self.mark(key); }\n            if why.is_first()",
+        "self.mark(key);\n            if why == Why::First",
+        "if !WRONG { self.mark(key); }\n            if why == Why::First",
     ),
     (
         "a wanted attempt does not touch its model",
@@ -193,9 +193,9 @@ MISTAKES = [
     ("the bound of a client is ignored", "dispatcher.rs", "has_room: of_client &&", "has_room: (WRONG || of_client) &&"),
     (
         "the bound of a client allows its first answer",
-        "dispatcher.rs",
-        ".map_or(most >= 1000, |account|",
-        ".map_or(WRONG || most >= 1000, |account|",
+        "bound.rs",
+        "own.map_or(most >= 1000, |own|",
+        "own.map_or(WRONG || most >= 1000, |own|",
     ),
     (
         "a client with a bound gets reconstructions, which are not counted",
@@ -303,8 +303,8 @@ MISTAKES = [
     (
         "the second failure of the model does not end a query",
         "step.rs",
-        "Failure::Model if query.model_failures(!may_repeat || facts.is_sole) >= MODEL_FAILURES",
-        "Failure::Model if query.model_failures(!may_repeat || facts.is_sole) >= MODEL_FAILURES && !WRONG",
+        "Failure::Model if is_at_fault(query, !may_repeat || facts.is_sole)",
+        "Failure::Model if is_at_fault(query, !may_repeat || facts.is_sole) && !WRONG",
     ),
     ("a request at fault is sent again", "step.rs", "            Failure::Query =>", "            Failure::Query if !WRONG =>"),
     (
@@ -359,8 +359,8 @@ MISTAKES = [
     (
         "an instance that is held no longer stays idle",
         "members.rs",
-        "        self.free(key);\n        self.settle(now);\n    }\n\n    /// Takes note",
-        "        if !WRONG { self.free(key); }\n        self.settle(now);\n    }\n\n    /// Takes note",
+        "        self.free(key);\n        self.settle(now);\n    }\n\n    /// The instances",
+        "        if !WRONG { self.free(key); }\n        self.settle(now);\n    }\n\n    /// The instances",
     ),
     (
         "an instance that was taken out never gets its trial",

@@ -1,7 +1,6 @@
 //! Failed requests by reason, with the first message of each.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use parm_protocol::Error as Refusal;
 use schemars::JsonSchema;
@@ -15,12 +14,10 @@ pub(crate) struct Failure {
     pub(crate) message: String,
 }
 
-/// Failed requests by reason. There are as many entries as reasons, however many requests fail.
+/// Failed requests by reason, in the order of the first one of each. There are as many entries as reasons, however many requests
+/// fail.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Failures {
-    classes: BTreeMap<String, FailureReason>,
-    first: Option<String>,
-}
+pub struct Failures(Vec<FailureReason>);
 
 /// Failed requests with one class of error.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -42,28 +39,25 @@ impl From<Refusal> for Failure {
 
 impl Failures {
     pub(crate) fn add(&mut self, failure: &Failure) {
-        let message = || one_line(&failure.message);
-        self.first.get_or_insert_with(message);
-        let reason = failure.reason.to_string();
-        let new = || FailureReason { reason: reason.clone(), requests: 0, first: message() };
-        self.classes.entry(reason.clone()).or_insert_with(new).requests += 1;
+        if let Some(known) = self.0.iter_mut().find(|own| own.reason == failure.reason) {
+            known.requests += 1;
+            return;
+        }
+        let first = failure.message.split_whitespace().collect::<Vec<_>>().join(" ");
+        self.0.push(FailureReason { reason: failure.reason.to_string(), requests: 1, first });
     }
 
     /// Message of the first failed request, if any failed.
     pub fn first(&self) -> Option<&str> {
-        self.first.as_deref()
+        self.0.first().map(|class| class.first.as_str())
     }
 
     /// The classes, the most frequent first.
     pub fn by_frequency(&self) -> Vec<FailureReason> {
-        let mut classes: Vec<FailureReason> = self.classes.values().cloned().collect();
+        let mut classes = self.0.clone();
         classes.sort_by_key(|class| std::cmp::Reverse(class.requests));
         classes
     }
-}
-
-fn one_line(message: &str) -> String {
-    message.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

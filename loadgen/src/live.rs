@@ -1,7 +1,6 @@
 //! A run in progress: records results and shows them while the run continues.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -41,27 +40,14 @@ pub(crate) struct Ended {
 }
 
 /// The visible state of a run.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// Requests that ended since the last snapshot.
-    pub recent: Quantiles,
-    /// Counted requests since the start.
-    pub counted: Quantiles,
+    /// The latencies of the requests that ended since the last snapshot.
+    pub recent: Times,
+    /// Those of the counted requests since the start.
+    pub counted: Times,
     /// The counted requests by outcome.
     pub tally: Tally,
-}
-
-/// A count of requests and the quantiles of their latency, if there are enough requests for them.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Quantiles {
-    /// Requests.
-    pub count: u64,
-    /// Half of them were faster.
-    pub p50: Option<Duration>,
-    /// One in a hundred was slower.
-    pub p99: Option<Duration>,
-    /// One in a thousand was slower.
-    pub p999: Option<Duration>,
 }
 
 impl Live {
@@ -78,8 +64,8 @@ impl Live {
     /// Returns the current state and starts a new window of recent requests.
     pub fn look(&self) -> Snapshot {
         let mut state = self.state.lock();
-        let recent = Quantiles::of(&std::mem::take(&mut state.window));
-        Snapshot { recent, counted: Quantiles::of(&state.counted), tally: state.run.tally }
+        let recent = std::mem::take(&mut state.window);
+        Snapshot { recent, counted: state.counted.clone(), tally: state.run.tally }
     }
 
     pub(crate) fn expect(&self, samples: usize) {
@@ -120,17 +106,10 @@ impl Live {
     }
 }
 
-impl Quantiles {
-    fn of(times: &Times) -> Self {
-        let count = times.count();
-        // One sample beyond a quantile is enough for a display; the report requires more.
-        let quantile = |share: f64| ((1.0 - share) * count as f64 >= 1.0).then(|| times.quantile(share));
-        Self { count, p50: quantile(0.5), p99: quantile(0.99), p999: quantile(0.999) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn ended(latency_ms: u64, counted: bool) -> Ended {
@@ -146,14 +125,14 @@ mod tests {
         (0..50).for_each(|_| live.record(ended(1, false)));
         (0..200).for_each(|_| live.record(ended(8, true)));
         let first = live.look();
-        assert_eq!((first.recent.count, first.counted.count), (250, 200));
-        let near =
-            |got: Option<Duration>, ms: f64| (got.unwrap().as_secs_f64() * 1e3 / ms - 1.0).abs() < 0.002;
-        assert!(near(first.counted.p50, 8.0) && near(first.counted.p99, 8.0));
-        assert_eq!(first.counted.p999, None, "200 requests are too few for p99.9");
+        assert_eq!((first.recent.count(), first.counted.count()), (250, 200));
+        let [p50, p99, p999] =
+            [0.5, 0.99, 0.999].map(|share| first.counted.known(share).map(|time| time.as_secs_f64() * 1e3));
+        assert!([p50, p99].iter().all(|ms| (ms.unwrap() / 8.0 - 1.0).abs() < 0.002), "{p50:?} {p99:?}");
+        assert_eq!(p999, None, "200 requests are too few for p99.9");
         assert_eq!(first.tally.of(Outcome::Exact).requests, 200);
         let second = live.look();
-        assert_eq!((second.recent.count, second.counted.count), (0, 200));
+        assert_eq!((second.recent.count(), second.counted.count()), (0, 200));
         let recorded = live.take();
         assert_eq!((recorded.samples.len(), recorded.tally.total().right), (200, 200));
     }

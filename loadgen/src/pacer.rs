@@ -10,6 +10,7 @@
 //! otherwise). Second, the lowest real-time priority, which requires root or `CAP_SYS_NICE` (0.08 ms instead of 3). If
 //! that is refused, slices of 0.1 ms (Linux 6.12 and later), which let a waking thread in sooner (1.5 ms).
 
+use std::ops::ControlFlow;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,14 +18,23 @@ use std::time::{Duration, Instant};
 const LEAST_SPIN: Duration = Duration::from_micros(10);
 const MOST_SPIN: Duration = Duration::from_micros(100);
 
-/// Calls `send(index, intended, lag)` at every time of `schedule` after `start`, until the schedule ends or `send` stops
-/// it.
-///
-/// `lag` is how late the call was. Blocks the calling thread, which should do nothing else.
+/// A request that is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// Its number, counted from 0.
+    pub index: usize,
+    /// When it was to be sent.
+    pub intended: Instant,
+    /// How late it is.
+    pub lag: Duration,
+}
+
+/// Calls `send` at every time of `schedule` after `start`, until the schedule ends or `send` stops it. Blocks the calling thread,
+/// which should do nothing else.
 pub fn run(
     start: Instant,
     schedule: impl IntoIterator<Item = Duration>,
-    mut send: impl FnMut(usize, Instant, Duration) -> Continue,
+    mut send: impl FnMut(Due) -> ControlFlow<()>,
 ) {
     let _until_the_end = Prompt::ask();
     let mut sleeper = Sleeper { spin: MOST_SPIN };
@@ -33,19 +43,10 @@ pub fn run(
         let Some(intended) = start.checked_add(offset) else { return };
         sleeper.wait_until(intended);
         let lag = Instant::now().saturating_duration_since(intended);
-        if send(index, intended, lag) == Continue::Stop {
+        if send(Due { index, intended, lag }).is_break() {
             return;
         }
     }
-}
-
-/// Whether the pacer continues.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Continue {
-    /// With the next time.
-    Next,
-    /// No further.
-    Stop,
 }
 
 struct Sleeper {
@@ -167,32 +168,26 @@ mod tests {
         let start = Instant::now();
         let schedule: Vec<_> = (0..200).map(|i| Duration::from_micros(i * 100)).collect();
         let mut seen = Vec::new();
-        run(start, schedule.clone(), |index, intended, _| {
+        run(start, schedule.clone(), |Due { index, intended, .. }| {
             assert!(Instant::now() >= intended, "call {index} was early");
             seen.push(intended - start);
-            Continue::Next
+            ControlFlow::Continue(())
         });
         assert_eq!(seen, schedule);
     }
 
     #[test]
-    fn time_beyond_the_clock_ends_the_schedule() {
-        let mut calls = 0;
-        run(Instant::now(), [Duration::ZERO, Duration::MAX], |_, _, _| {
-            calls += 1;
-            Continue::Next
-        });
-        assert_eq!(calls, 1);
-    }
-
-    #[test]
-    fn pacer_stops_when_the_callback_says_so() {
-        let mut calls = 0;
-        run(Instant::now(), std::iter::repeat(Duration::ZERO), |_, _, _| {
-            calls += 1;
-            if calls == 3 { Continue::Stop } else { Continue::Next }
-        });
-        assert_eq!(calls, 3);
+    fn schedule_ends_at_a_time_beyond_the_clock_and_when_the_callback_says_so() {
+        let calls = |schedule: &mut dyn Iterator<Item = Duration>| {
+            let mut calls = 0;
+            run(Instant::now(), schedule, |_| {
+                calls += 1;
+                if calls == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            calls
+        };
+        assert_eq!(calls(&mut [Duration::ZERO, Duration::MAX].into_iter()), 1);
+        assert_eq!(calls(&mut std::iter::repeat(Duration::ZERO)), 3);
     }
 
     #[cfg(target_os = "linux")]

@@ -46,6 +46,11 @@ impl Times {
     pub fn quantile(&self, share: f64) -> Duration {
         Duration::from_nanos(self.0.value_at_quantile(share))
     }
+
+    /// The same, if a time lies beyond it. That is enough for a display; a report requires more.
+    pub fn known(&self, share: f64) -> Option<Duration> {
+        ((1.0 - share) * self.count() as f64 >= 1.0).then(|| self.quantile(share))
+    }
 }
 
 /// Writes samples as CSV, one per line in the given order, times in microseconds.

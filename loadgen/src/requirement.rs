@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::Error;
+use crate::report::Threshold;
 use crate::run::Run;
 use crate::statistics::{correlation, evidence};
 
@@ -22,60 +23,50 @@ pub enum Requirement {
     Accuracy(f64),
 }
 
-/// The result of checking a requirement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finding {
-    /// It holds.
-    Met,
-    /// It does not hold.
-    Missed,
-    /// It seems to hold, but there are too few samples to claim it.
-    NotEnoughData {
-        /// Samples that would be enough if no more of them exceeded the threshold.
-        needed: u64,
-    },
-    /// The run had neither labels nor samples.
-    NotMeasured,
-}
-
 /// The confidence at which a quantile must be shown to hold.
 const CONFIDENCE: f64 = 0.95;
 
+/// What a threshold that holds is called.
+pub(crate) const MET: &str = "met";
+/// What it is called if the run had no samples, or no labels although it is about labels.
+const NOT_MEASURED: &str = "not measured";
+
 impl Requirement {
     /// Checks the requirement against a run.
-    pub fn check(&self, run: &Run) -> Finding {
-        let verdict = |holds| if holds { Finding::Met } else { Finding::Missed };
+    pub fn check(&self, run: &Run) -> Threshold {
         let count = run.samples.len();
-        if count == 0 {
-            return Finding::NotMeasured;
-        }
-        match *self {
+        let (finding, needed) = match *self {
+            _ if count == 0 => (NOT_MEASURED, None),
             Requirement::Quantile(share, limit) => quantile(run, share, limit),
             Requirement::Failed(share) => {
                 let failed = run.samples.iter().filter(|sample| !sample.outcome.is_answer()).count();
                 verdict(failed as f64 <= share * count as f64)
             }
             Requirement::Accuracy(share) => {
-                run.tally.total().accuracy().map_or(Finding::NotMeasured, |seen| verdict(seen >= share))
+                run.tally.total().accuracy().map_or((NOT_MEASURED, None), |seen| verdict(seen >= share))
             }
-        }
+        };
+        Threshold { requirement: self.to_string(), finding: finding.to_owned(), needed }
     }
 }
 
-fn quantile(run: &Run, share: f64, limit: Duration) -> Finding {
+fn verdict(holds: bool) -> (&'static str, Option<u64>) {
+    (if holds { MET } else { "missed" }, None)
+}
+
+fn quantile(run: &Run, share: f64, limit: Duration) -> (&'static str, Option<u64>) {
     let latencies: Vec<f64> = run.samples.iter().map(|sample| sample.latency.as_secs_f64()).collect();
     let count = latencies.len() as f64;
     let over = latencies.iter().filter(|latency| **latency > limit.as_secs_f64()).count() as f64;
     let worth = correlation::time_above(&latencies, limit.as_secs_f64());
     let (independent, beyond) = ((count / worth) as u64, (over / worth).ceil() as u64);
     if evidence::supports(independent, beyond, share, CONFIDENCE) {
-        Finding::Met
+        verdict(true)
     } else if over > (1.0 - share) * count {
-        Finding::Missed
+        verdict(false)
     } else {
-        Finding::NotEnoughData {
-            needed: (evidence::needed(beyond, share, CONFIDENCE) as f64 * worth).ceil() as u64,
-        }
+        let needed = evidence::needed(beyond, share, CONFIDENCE) as f64 * worth;
+        ("not enough data", Some(needed.ceil() as u64))
     }
 }
 
@@ -178,28 +169,27 @@ mod tests {
 
     #[test]
     fn requirement_is_met_only_with_enough_samples() {
-        let check = |run: &Run, text: &str| text.parse::<Requirement>().unwrap().check(run);
+        let check = |run: &Run, text: &str| {
+            let Threshold { finding, needed, .. } = text.parse::<Requirement>().unwrap().check(run);
+            finding + &needed.map_or(String::new(), |needed| format!(": {needed}"))
+        };
         let many = run(20_000, 2_000, 1);
-        assert_eq!(check(&many, "p99.9<=20ms"), Finding::Met);
-        assert_eq!(check(&many, "p99.99<=20ms"), Finding::Missed, "ten of 20,000 are slower");
-        assert_eq!(check(&many, "failed<=0.2%"), Finding::Met);
-        assert_eq!(check(&many, "failed<=0.05%"), Finding::Missed);
-        assert_eq!(check(&many, "accuracy>=95%"), Finding::Met);
-        assert_eq!(check(&many, "accuracy>=97%"), Finding::Missed);
+        assert_eq!(check(&many, "p99.9<=20ms"), "met");
+        assert_eq!(check(&many, "p99.99<=20ms"), "missed", "ten of 20,000 are slower");
+        assert_eq!(check(&many, "failed<=0.2%"), "met");
+        assert_eq!(check(&many, "failed<=0.05%"), "missed");
+        assert_eq!(check(&many, "accuracy>=95%"), "met");
+        assert_eq!(check(&many, "accuracy>=97%"), "missed");
         let few = run(500, 1000, 1);
-        assert_eq!(check(&few, "p99.9<=60ms"), Finding::NotEnoughData { needed: 2995 });
-        assert_eq!(check(&Run { samples: vec![], ..few }, "p50<=1s"), Finding::NotMeasured);
+        assert_eq!(check(&few, "p99.9<=60ms"), "not enough data: 2995");
+        assert_eq!(check(&Run { samples: vec![], ..few }, "p50<=1s"), "not measured");
     }
 
     #[test]
     fn correlated_samples_count_less_than_independent_ones() {
         let requirement: Requirement = "p99<=20ms".parse().unwrap();
-        assert_eq!(
-            requirement.check(&run(20_000, 200, 1)),
-            Finding::Met,
-            "half of the allowed number is slow"
-        );
-        let together = requirement.check(&run(20_000, 200, 50));
-        assert!(matches!(together, Finding::NotEnoughData { .. }), "{together:?}");
+        let check = |together| requirement.check(&run(20_000, 200, together)).finding;
+        assert_eq!(check(1), "met", "half of the allowed number is slow");
+        assert_eq!(check(50), "not enough data");
     }
 }

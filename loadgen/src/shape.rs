@@ -34,9 +34,7 @@ impl Shape {
             Shape::Trace(path) => Ok(Arrivals::trace(&read(path)?)?),
         }
     }
-}
 
-impl Shape {
     /// Reads a trace of requests with their tokens, at most this many; `None` for a pattern.
     pub fn requests(&self, most: usize) -> Result<Option<Requests>, Error> {
         match self {

@@ -216,7 +216,7 @@ pub fn picture(policies: &[(&str, Snapshot)], elapsed: Duration, trouble: &str) 
         "failed"
     );
     for (name, seen) in policies {
-        let (now, so_far) = (shown(seen.recent.p99), shown(seen.counted.p999));
+        let (now, so_far) = (shown(seen.recent.known(0.99)), shown(seen.counted.known(0.999)));
         let failed = seen.tally.of(Outcome::Failed).requests;
         text += &format!("\n{name:<16}{now:>9} ms{so_far:>17} ms{failed:>8}");
     }
@@ -225,7 +225,7 @@ pub fn picture(policies: &[(&str, Snapshot)], elapsed: Duration, trouble: &str) 
 
 /// Returns one line, for outputs that cannot be redrawn.
 pub fn line(policies: &[(&str, Snapshot)], elapsed: Duration, trouble: &str) -> String {
-    let figures = policies.iter().map(|(name, seen)| format!("{name} {}", shown(seen.recent.p99)));
+    let figures = policies.iter().map(|(name, seen)| format!("{name} {}", shown(seen.recent.known(0.99))));
     let figures = figures.collect::<Vec<_>>().join(", ");
     format!("{}  p99 now in ms: {figures}; {trouble}", clock(elapsed)).trim_end_matches("; ").to_owned()
 }

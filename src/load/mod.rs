@@ -115,7 +115,7 @@ fn queries(flags: &Load, endpoint: &Endpoint, runtime: &Runtime) -> anyhow::Resu
         None => None,
     };
     let inputs = inputs(flags, &model)?;
-    if let (Some(grader), Some(labels)) = (&grader, inputs.all_labels()) {
+    if let (Some(grader), Inputs::Recorded(Recorded { labels: Some(labels), .. })) = (&grader, &inputs) {
         grader.check(labels)?;
     }
     Ok(Queries { client, inputs, grader })

@@ -5,7 +5,7 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parm_loadgen::live::{Live, Quantiles, Snapshot};
+use parm_loadgen::live::{Live, Snapshot};
 use parm_loadgen::outcome::Outcome;
 
 use super::flags::Load;
@@ -59,8 +59,11 @@ struct Clock {
 }
 
 fn line(clock: &Clock, elapsed: Duration, snapshot: &Snapshot, period: Duration) -> String {
-    let [p50, p99, p999] = times(&snapshot.recent);
-    let rate = snapshot.recent.count as f64 / period.as_secs_f64();
+    let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|share| match snapshot.recent.known(share) {
+        Some(time) => format!("{:.3}", time.as_secs_f64() * 1e3),
+        None => "-".to_owned(),
+    });
+    let rate = snapshot.recent.count() as f64 / period.as_secs_f64();
     let (time, outcomes) = (time(clock, elapsed), outcomes(snapshot));
     format!("{time}: {rate:.0} requests/s, p50 {p50}, p99 {p99}, p99.9 {p999} ms  {outcomes}")
 }
@@ -72,13 +75,6 @@ fn time(clock: &Clock, elapsed: Duration) -> String {
         _ => "",
     };
     format!("{:.0} of {:.0} s{phase}", elapsed.as_secs_f64(), clock.length.as_secs_f64())
-}
-
-fn times(Quantiles { p50, p99, p999, .. }: &Quantiles) -> [String; 3] {
-    [p50, p99, p999].map(|time| match time {
-        Some(time) => format!("{:.3}", time.as_secs_f64() * 1e3),
-        None => "-".to_owned(),
-    })
 }
 
 fn outcomes(snapshot: &Snapshot) -> String {
@@ -102,9 +98,9 @@ mod tests {
         let mut tally = Tally::default();
         (0..3).for_each(|_| tally.request(Outcome::Exact));
         tally.request(Outcome::Reconstructed);
-        let p50 = Some(Duration::from_micros(1500));
-        let quantiles = Quantiles { count: 4, p50, p99: None, p999: None };
-        (clock, Snapshot { recent: quantiles, counted: quantiles, tally })
+        let mut snapshot = Snapshot { tally, ..Snapshot::default() };
+        (0..4).for_each(|_| snapshot.recent.record(Duration::from_micros(1500)));
+        (clock, snapshot)
     }
 
     #[test]

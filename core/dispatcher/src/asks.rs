@@ -120,7 +120,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
             // A copy of a query that has just started would have shown how such an instance is, if that had granted room.
             let unexplored = model.instances.iter().filter(|at| {
                 let instance = &self.books.instances[**at];
-                let is_slow = |of: &Served| !of.in_service() || !model.is_fast(of.slower);
+                let is_slow = |of: &Served| !of.health.in_service() || !model.is_fast(of.slower);
                 instance.grants == Some(0)
                     && (model.started == now || instance.told.is_some_and(|told| told.class == Class::Spare))
                     && instance.of(key).is_some_and(is_slow)
@@ -173,7 +173,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
             return Some(want(Class::Late, *since, urgent.len() as u32 + line.waiting));
         }
         let first = line.first.0.iter().filter_map(|lane| lane.queue.iter().find_map(arrived)).min();
-        let spare = || Some(want(Class::Spare, line.background.iter().find_map(arrived)?, line.waiting_idle));
+        let spare =
+            || Some(want(Class::Spare, line.background.iter().find_map(arrived)?, line.background_waiting));
         first.map(|since| want(Class::First, since, line.waiting)).or_else(spare)
     }
 }

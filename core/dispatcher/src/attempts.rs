@@ -29,7 +29,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         match why {
             Why::Hedge => {
                 of.hedges.spend();
-                of.cold_copies += u8::from(!of.times.is_known() && of.cold_copies < u8::MAX);
+                of.cold_copies += u8::from(!of.times.sizes.is_known() && of.cold_copies < u8::MAX);
             }
             Why::Retry => of.retries.spend(),
             Why::First | Why::StandIn | Why::Explore | Why::Copy => {}
@@ -37,7 +37,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let line = &mut self.books.models[model].line;
         match why {
             Why::First | Why::Retry if is_background => {
-                line.waiting_idle += 1;
+                line.background_waiting += 1;
                 line.background.push_back(key);
             }
             Why::First => {
@@ -60,8 +60,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
         }
         let (payer, priority, background) = of_query;
         if background {
-            of.line.waiting_idle -= u32::from(matches!(why, Why::First | Why::Retry));
-        } else if why.is_first() {
+            of.line.background_waiting -= u32::from(matches!(why, Why::First | Why::Retry));
+        } else if why == Why::First {
             of.line.waiting -= 1;
             of.line.first.leave(payer, priority);
             self.turns.leave(payer);
@@ -104,7 +104,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 Why::Explore => {}
             }
             self.mark(key);
-            if why.is_first() && !background {
+            if why == Why::First && !background {
                 self.explore(now, of, instance, key);
             }
         }
@@ -137,7 +137,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
             size = size.max(query.shape.size);
         }
         let payer = self.books.queries[keys[0]].payer;
-        let charge = self.turns.begin(payer, model, why.is_first() || why == Why::Retry);
+        let charge = self.turns.begin(payer, model, why == Why::First || why == Why::Retry);
         let here = &self.books.instances[instance];
         let beside = here.jobs.len() + 1;
         let crowd = here.concurrency.as_ref().map_or(1.0, |known| known.slower(beside));
@@ -155,17 +155,16 @@ impl<P: Clone, O> Dispatcher<P, O> {
         });
         let counters = &mut self.books.models[model].counters;
         counters.jobs += 1;
-        counters.batches += u64::from(why.is_first());
+        counters.batches += u64::from(why == Why::First);
         self.books.models[model].uses += 1;
         let here = &mut self.books.instances[instance];
         here.jobs.push(job);
         here.grants = here.grants.map(|grants| grants.saturating_sub(1));
-        if here.look == Time::MAX {
-            self.look_at_instance(instance, now + PATIENCE);
-        }
-        let here = &mut self.books.instances[instance];
         if let Some(served) = here.of_mut(model) {
             served.ran_at = now;
+        }
+        if here.look == Time::MAX {
+            self.look_at_instance(instance, now + PATIENCE);
         }
         self.actions.push(Action::Run { job, instance, model, why, rows });
         job
@@ -174,12 +173,11 @@ impl<P: Clone, O> Dispatcher<P, O> {
     /// Shows how fast an idle slow instance is, or whether one that is out works again, with a copy of a query that has just
     /// started elsewhere.
     fn explore(&mut self, now: Time, key: ModelKey, beside: InstanceKey, query: QueryKey) {
-        let model = &self.books.models[key];
-        let policy = model.settings.policy;
-        if !policy.explores() {
+        let model = &mut self.books.models[key];
+        if !model.settings.policy.explores() {
             return;
         }
-        self.books.models[key].started = now;
+        model.started = now;
         let model = &self.books.models[key];
         let mut slow = model.free.slow.iter().map(|(_, at)| at).chain(&model.free.out);
         let Some(at) = slow.find(|at| {
@@ -190,24 +188,19 @@ impl<P: Clone, O> Dispatcher<P, O> {
             return;
         };
         let at = *at;
-        let health = model.settings.health;
         self.run(now, key, Why::Explore, at, &[query], false);
         self.books.models[key].counters.explored += 1;
-        self.books.instances[at].begin_trial(now, key, &health);
+        self.books.instances[at].begin_trial(now, key);
     }
 
     /// The attempts of a job's rows end.
     pub(crate) fn attempts_ended(&mut self, now: Time, key: JobKey, job: &Job, end: End<O>) {
         let is_batch = job.rows.len() > 1;
-        let mut outputs = SmallVec::<[Option<O>; 1]>::new();
         // What a row counts as if it has no output. An answer without one is the model's failure.
-        let failure = match end {
-            End::Answered(of) => {
-                outputs = of;
-                Failure::Model
-            }
-            End::Failed(failure) => failure,
-            End::Cancelled => Failure::Instance,
+        let (outputs, failure) = match end {
+            End::Answered(outputs) => (outputs, Failure::Model),
+            End::Failed(failure) => (SmallVec::new(), failure),
+            End::Cancelled => (SmallVec::new(), Failure::Instance),
         };
         let mut outputs = outputs.into_iter();
         for row in &job.rows {
@@ -252,23 +245,16 @@ impl<P: Clone, O> Dispatcher<P, O> {
     /// An instance answered a query at which the model failed elsewhere: those instances are at fault.
     fn blame(&mut self, now: Time, key: QueryKey, right: InstanceKey) {
         let query = &self.books.queries[key];
-        let failed = query.exact().filter_map(|attempt| match attempt.state {
-            AttemptState::Failed { instance, failure: Failure::Model, .. } => Some(instance),
-            _ => None,
-        });
-        let failed: SmallVec<[InstanceKey; 1]> = failed.filter(|at| *at != right).collect();
-        let model = query.model;
-        failed.into_iter().for_each(|at| self.failed(now, at, model, Failure::Model));
+        let (model, failed) = (query.model, query.model_failures());
+        for at in failed.into_iter().filter(|at| *at != right) {
+            self.failed(now, at, model, Failure::Model);
+        }
     }
 
     /// Answers a query, or says why it has no answer.
     pub(crate) fn reply(&mut self, now: Time, key: QueryKey, result: Result<Answer<O>, Reject>) {
         let stood_in = result.as_ref().is_ok_and(|answer| answer.by == By::StandIn);
-        // While nothing else answers, the bound does not count.
-        let is_exempt = |query: &Query<P, O>| {
-            let policy = self.books.models[query.model].settings.policy.stand_in;
-            policy.is_some_and(|policy| policy.in_outage) && self.books.is_out(query.model, now)
-        };
+        let is_exempt = |query: &Query<P, O>| self.books.is_exempt(query.model, now);
         let is_out = stood_in && self.books.queries.get(key).is_some_and(is_exempt);
         let Some(query) = self.end(key, CancelReason::Outrun) else { return };
         let model = &mut self.books.models[query.model];
@@ -287,7 +273,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 bounds.note_client(now, query.payer, most, stood_in);
             }
         }
-        self.actions.push(Action::Reply { query: key, payload: query.payload, result });
+        self.actions.push(Action::Reply { query: key, payload: query.asked.payload, result });
     }
 
     /// Removes a query: its wanted attempts leave the line, and its running ones are cancelled.
@@ -379,7 +365,10 @@ mod tests {
             script.play("a1 a2");
             let bounds = script.dispatcher.books.bounds.values().last().expect("the model's");
             for share in [1, 2] {
-                assert!(bounds.of_client(Payer::Share(ShareKey(share)), 500).is_some(), "one for each payer");
+                assert!(
+                    bounds.of_clients.contains_key(&(Payer::Share(ShareKey(share)), 500)),
+                    "one for each payer"
+                );
             }
         }
     }

@@ -76,7 +76,7 @@ pub(crate) fn rows(load: &Load, times: &Times, most: u32, factor: f64) -> Rows {
         let Some(time) = nanos(rows) else { break };
         let each = time / f64::from(rows);
         let runs = f64::from(times.sizes.weight(rows * load.size));
-        let doubt = (DOUBT * f64::from(times.deviation()) / runs.sqrt()).exp();
+        let doubt = (DOUBT * f64::from(times.deviation) / runs.sqrt()).exp();
         let is_sure = runs > 0.0 && each * doubt < SAVES * one;
         if is_sure {
             saves = rows;

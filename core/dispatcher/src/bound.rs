@@ -35,13 +35,14 @@ new_key_type! {
 pub(crate) struct Bounds {
     pub(crate) all: Bound,
     /// The same for the queries whose clients named a bound, by payer and by the bound in thousandths.
-    of_clients: BTreeMap<(Payer, u16), Bound>,
+    pub(crate) of_clients: BTreeMap<(Payer, u16), Bound>,
 }
 
 impl Bounds {
-    /// The bound of a client.
-    pub(crate) fn of_client(&self, payer: Payer, most: u16) -> Option<&Bound> {
-        self.of_clients.get(&(payer, most))
+    /// Whether one more answer to a client with this bound may be approximate.
+    pub(crate) fn client_has_room(&self, now: Time, payer: Payer, most: u16) -> bool {
+        let own = self.of_clients.get(&(payer, most));
+        own.map_or(most >= 1000, |own| own.has_room(now, f64::from(most) / 1000.0))
     }
 
     /// A query of a client with a bound was answered.

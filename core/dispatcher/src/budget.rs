@@ -5,16 +5,17 @@
 //! The token is spent when the attempt is wanted, because a queue of unpaid wants would start all at once.
 
 /// The limits of a budget.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BudgetSettings {
     /// Extra jobs for each regular job.
     pub ratio: f64,
-    /// Extra jobs that are saved up at most.
+    /// Extra jobs that are saved up at most, and that there are at the beginning. With 0 there are none at the beginning, but one is
+    /// saved up: otherwise no share of regular jobs would ever allow one.
     pub burst: u32,
 }
 
 /// The extra jobs that may start now.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Budget {
     settings: BudgetSettings,
     /// In thousandths, so that shares of a token do not add up to rounding errors.

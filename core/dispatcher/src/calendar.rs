@@ -28,12 +28,7 @@ pub(crate) struct Calendar {
     next: BinaryHeap<Reverse<(Time, Look)>>,
     near: u64,
     later: BTreeMap<u64, Vec<(Time, Look)>>,
-    /// Emptied slots, to fill again.
-    spare: Vec<Vec<(Time, Look)>>,
 }
-
-/// Emptied slots that are kept.
-const SPARE: usize = 64;
 
 impl Calendar {
     pub(crate) fn note(&mut self, at: Time, look: Look) {
@@ -41,21 +36,17 @@ impl Calendar {
         if slot <= self.near {
             self.next.push(Reverse((at, look)));
         } else {
-            let spare = &mut self.spare;
-            self.later.entry(slot).or_insert_with(|| spare.pop().unwrap_or_default()).push((at, look));
+            self.later.entry(slot).or_default().push((at, look));
         }
     }
 
     /// Makes sure that [`next`](Self::next) knows the next entry that counts, if there is one.
     pub(crate) fn arrange(&mut self, counts: impl Fn(Time, Look) -> bool) {
         while self.next.is_empty()
-            && let Some((slot, mut looks)) = self.later.pop_first()
+            && let Some((slot, looks)) = self.later.pop_first()
         {
             self.near = slot;
-            self.next.extend(looks.drain(..).filter(|(at, look)| counts(*at, *look)).map(Reverse));
-            if self.spare.len() < SPARE {
-                self.spare.push(looks);
-            }
+            self.next.extend(looks.into_iter().filter(|(at, look)| counts(*at, *look)).map(Reverse));
         }
     }
 

@@ -397,7 +397,7 @@ impl<P, O: Clone> Coder<P, O> {
     fn close(&mut self, now: Time, key: GroupKey) {
         let group = &mut self.groups[key];
         if group.slots.len() < 2 || !group.is_needed() {
-            return self.end(key);
+            return self.give_up(key);
         }
         group.is_open = false;
         self.counters.groups += 1;
@@ -443,11 +443,6 @@ impl<P, O: Clone> Coder<P, O> {
     pub fn decoded(&mut self, is_sure: bool) {
         self.counters.reconstructions += 1;
         self.counters.reconstructions_unsure += u64::from(!is_sure);
-    }
-
-    /// A group could not be encoded. Its members are not affected.
-    pub fn give_up(&mut self, group: GroupKey) {
-        self.end(group);
     }
 
     /// A query has its reply. Returns whether it was a parity, for whose reply no client waits.
@@ -521,7 +516,7 @@ impl<P, O: Clone> Coder<P, O> {
         if group.is_needed() {
             self.look_at(key, next);
         } else {
-            self.end(key);
+            self.give_up(key);
         }
     }
 
@@ -532,8 +527,9 @@ impl<P, O: Clone> Coder<P, O> {
         }
     }
 
-    /// Forgets a group and withdraws its parities.
-    fn end(&mut self, key: GroupKey) {
+    /// Forgets a group and withdraws its parities: nobody needs it any more, or it could not be encoded. Its members are not
+    /// affected.
+    pub fn give_up(&mut self, key: GroupKey) {
         let Some(group) = self.groups.remove(key) else { return };
         self.open.retain(|open| *open != key);
         self.counters.groups_dissolved += u64::from(group.is_open);

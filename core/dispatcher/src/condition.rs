@@ -1,5 +1,6 @@
-//! The condition of an instance, as operators see it: well, slow, silent, failing, unreachable or flapping. It decides nothing;
-//! only its last answer shows, to others too, whether an instance hangs or one of its jobs does.
+//! The condition of an instance, as operators see it: well, slow, silent, failing, unreachable, wrong or flapping. No decision
+//! depends on it. But [`Watch`] also keeps when the instance last answered, and by that ([`Watch::answers_beside`]) the rest of the
+//! dispatcher tells an instance that hangs from one of whose jobs a single one hangs.
 //!
 //! Problem: a server that hangs while its health check answers was named after two minutes, and its healthy neighbours before it.
 //! Its return was announced when a probe was answered, again and again.
@@ -12,6 +13,7 @@
 //! so long is below one in ten million. Speeds that placement uses are known sooner, but one in ten thousand pairs of healthy runs
 //! contradicts them where run times vary.
 
+use std::mem::discriminant;
 use std::time::Duration;
 
 use crate::Time;
@@ -46,13 +48,6 @@ pub enum Condition {
     Flapping(u8),
 }
 
-impl Condition {
-    /// Whether two conditions are the same but for their figures.
-    fn is_like(self, other: Condition) -> bool {
-        std::mem::discriminant(&self) == std::mem::discriminant(&other)
-    }
-}
-
 /// While a trouble lasts it is named once in this time, and so many troubles within it are named as flapping.
 const MINUTE: Duration = Duration::from_secs(60);
 const FALLS: usize = 3;
@@ -77,7 +72,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// What an operator has been told about an instance.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watch {
-    condition: Condition,
+    pub(crate) condition: Condition,
     told: Time,
     /// When the latest troubles began.
     falls: [Time; FALLS],
@@ -110,10 +105,6 @@ impl Default for Watch {
 }
 
 impl Watch {
-    pub(crate) fn condition(&self) -> Condition {
-        self.condition
-    }
-
     /// It answered in so many usual times, longer than all but this part of the runs.
     pub(crate) fn answered(&mut self, now: Time, times: f32, part: f64) {
         self.answered = now;
@@ -170,31 +161,30 @@ impl Watch {
 
     /// Takes note of how it is. Returns what should be told.
     pub(crate) fn note(&mut self, now: Time, trouble: Condition) -> Option<Condition> {
-        if trouble == Condition::Well {
+        let is_well = trouble == Condition::Well;
+        let next = if is_well {
             self.is_down &= self.answers < ANSWERS;
             let flaps = matches!(self.condition, Condition::Flapping(_));
-            let stays = self.is_down || (flaps && now.since(self.falls[FALLS - 1]) < MINUTE);
-            return if stays || self.condition == Condition::Well { None } else { self.tell(now, trouble) };
-        }
-        if !self.is_down {
-            self.falls.rotate_left(1);
-            (self.falls[FALLS - 1], self.is_down, self.answers) = (now, true, 0);
-        }
-        let oldest = self.falls[0];
-        let next = if oldest > Time::ZERO && now.since(oldest) < MINUTE {
-            Condition::Flapping(FALLS as u8)
+            if self.is_down || (flaps && now.since(self.falls[FALLS - 1]) < MINUTE) {
+                return None;
+            }
+            Condition::Well
         } else {
-            trouble
+            if !self.is_down {
+                self.falls.rotate_left(1);
+                (self.falls[FALLS - 1], self.is_down, self.answers) = (now, true, 0);
+            }
+            let oldest = self.falls[0];
+            let flaps = oldest > Time::ZERO && now.since(oldest) < MINUTE;
+            if flaps { Condition::Flapping(FALLS as u8) } else { trouble }
         };
-        if self.condition.is_like(next) && now.since(self.told) < MINUTE {
+        // Other figures of the same trouble are no news.
+        let is_same = discriminant(&self.condition) == discriminant(&next);
+        if is_same && (is_well || now.since(self.told) < MINUTE) {
             return None;
         }
-        self.tell(now, next)
-    }
-
-    fn tell(&mut self, now: Time, condition: Condition) -> Option<Condition> {
-        (self.condition, self.told) = (condition, now);
-        Some(condition)
+        (self.condition, self.told) = (next, now);
+        Some(next)
     }
 }
 
@@ -209,7 +199,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let oldest = instance.jobs.first().and_then(|job| self.books.jobs.get(*job));
         let age = oldest.map_or(Duration::ZERO, |job| now.since(job.began));
         let hangs = age >= PATIENCE && self.books.may_hang(key, now);
-        let troubles = || instance.serves.iter().filter_map(|served| served.health.trouble());
+        let troubles = || instance.serves.iter().filter_map(|served| served.health.trouble);
         let other = troubles().find(|trouble| *trouble != Trouble::Silent);
         let usual =
             oldest.map_or(Some((model, 1)), |job| Some((self.books.models.get(job.model)?, job.work)));

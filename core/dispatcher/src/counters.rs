@@ -10,19 +10,15 @@ pub struct Counters {
     pub submitted: u64,
     /// Queries whose client left.
     pub cancelled: u64,
-    /// Answers of the model itself.
-    pub exact: u64,
-    /// Answers of the stand-in and reconstructions.
-    pub approximate: u64,
-    /// Those of the stand-in.
+    /// Queries without a reply.
+    pub unanswered: u64,
+    /// Answers of the stand-in.
     pub by_stand_in: u64,
     /// Those of the stand-in while no instance of the model answered: the bound does not count them.
     pub in_outage: u64,
     /// Answers of copies of late queries.
     pub hedges_won: u64,
-    /// Queries without an answer.
-    pub rejected: u64,
-    /// Those that waited until they could not meet their deadline.
+    /// Queries that waited until they could not meet their deadline.
     pub overloaded: u64,
     /// Runs of this model: a batch is one.
     pub jobs: u64,
@@ -57,31 +53,10 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Queries that have no reply yet.
-    pub fn unanswered(&self) -> u64 {
-        self.submitted - self.exact - self.approximate - self.rejected - self.cancelled
-    }
-}
-
-/// What kept a query from its next step.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Limits {
-    pub(crate) hedges: bool,
-    pub(crate) retries: bool,
-    pub(crate) bound: bool,
-}
-
-impl Counters {
     /// Counts a reply, given while no instance of the model answered or not.
     pub(crate) fn reply<O>(&mut self, result: &Result<Answer<O>, Reject>, is_out: bool) {
-        match result {
-            Ok(answer) if answer.by.is_approximate() => self.approximate += 1,
-            Ok(_) => self.exact += 1,
-            Err(reject) => {
-                self.rejected += 1;
-                self.overloaded += u64::from(*reject == Reject::Overload);
-            }
-        }
+        self.unanswered -= 1;
+        self.overloaded += u64::from(matches!(result, Err(Reject::Overload)));
         let stood_in = result.as_ref().is_ok_and(|answer| answer.by == By::StandIn);
         self.by_stand_in += u64::from(stood_in);
         self.in_outage += u64::from(stood_in && is_out);
@@ -93,4 +68,12 @@ impl Counters {
         self.retries_refused += u64::from(now.retries && !before.retries);
         self.over_bound += u64::from(now.bound && !before.bound);
     }
+}
+
+/// What kept a query from its next step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) hedges: bool,
+    pub(crate) retries: bool,
+    pub(crate) bound: bool,
 }

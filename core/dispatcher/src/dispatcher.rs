@@ -14,7 +14,7 @@ use crate::condition::Condition;
 use crate::counters::Counters;
 use crate::instance::{InstanceKey, Job};
 use crate::matcher::Urgency;
-use crate::model::ModelKey;
+use crate::model::{COLD_HEDGE, ModelKey};
 use crate::policy::{Policy, StandInPolicy};
 use crate::query::{Accept, Answer, Attempt, By, Failure, JobKey, Query, QueryKey, Reject, Submission, Why};
 use crate::step::{Facts, Step, step};
@@ -125,40 +125,36 @@ pub struct Dispatcher<P, O> {
     /// Instances that several frontends use, and where the next ask begins.
     pub(crate) sharing: usize,
     pub(crate) turn: usize,
-    dirty: Vec<ModelKey>,
-    /// The same, as the matcher takes them.
-    matched: Vec<ModelKey>,
+    /// Models at which the matcher should look.
+    dirty: Models,
     /// Removed models that still have queries or jobs.
     pub(crate) leaving: Vec<ModelKey>,
 }
 
-impl<P: Clone, O> Default for Dispatcher<P, O> {
+impl<P, O> Default for Dispatcher<P, O> {
     fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<P: Clone, O> Dispatcher<P, O> {
-    /// One without models.
-    pub fn new() -> Self {
-        let (models, instances, bounds) = (SlotMap::with_key(), SlotMap::with_key(), SlotMap::with_key());
-        let books =
-            Books { models, bounds, instances, queries: SlotMap::with_key(), jobs: SlotMap::with_key() };
         Self {
-            books,
+            books: Books {
+                models: SlotMap::with_key(),
+                bounds: SlotMap::with_key(),
+                instances: SlotMap::with_key(),
+                queries: SlotMap::with_key(),
+                jobs: SlotMap::with_key(),
+            },
             calendar: Calendar::default(),
             marked: Vec::new(),
             waiting: Vec::new(),
             sharing: 0,
             turn: 0,
-            dirty: Vec::new(),
-            matched: Vec::new(),
+            dirty: Models::new(),
             leaving: Vec::new(),
             actions: Vec::new(),
             turns: Turns::default(),
         }
     }
+}
 
+impl<P: Clone, O> Dispatcher<P, O> {
     /// What happened to a model's queries so far.
     pub fn counters(&self, model: ModelKey) -> Option<Counters> {
         self.books.models.get(model).map(|model| model.counters)
@@ -190,48 +186,22 @@ impl<P: Clone, O> Dispatcher<P, O> {
     ///
     /// If the model is not one of this dispatcher, or no longer.
     pub fn submit(&mut self, now: Time, query: Submission<P>) -> QueryKey {
-        let Submission {
-            model: of,
-            payload,
-            deadline,
-            accept,
-            shape,
-            share,
-            priority,
-            background,
-            apart_from,
-        } = query;
-        let payer = share.map_or(Payer::Model(of), Payer::Share);
+        let query = Query::new(query, now);
+        let (of, background) = (query.model, query.background);
+        let (payer, priority) = (query.payer, query.priority);
         if !background && !self.turns.is_sole(payer) {
             self.keep_book();
         }
-        let key = self.books.queries.insert(Query {
-            model: of,
-            payload,
-            arrived: now,
-            deadline,
-            accept,
-            shape,
-            payer,
-            priority,
-            background,
-            apart_from: apart_from.into_boxed_slice(),
-            alone: false,
-            limits: Default::default(),
-            attempts: Default::default(),
-            offer: None,
-            look: Time::MAX,
-            noted: Time::MAX,
-            marked: false,
-        });
+        let key = self.books.queries.insert(query);
         let model = &mut self.books.models[of];
         model.uses += 1;
         if !background {
             model.counters.submitted += 1;
+            model.counters.unanswered += 1;
             model.arrivals.note(now);
         }
         let line = &model.line;
-        let waiting = if background { line.waiting_idle } else { line.first.waiting(payer) };
+        let waiting = if background { line.background_waiting } else { line.first.waiting(payer) };
         let is_full = waiting >= model.settings.queue_limit;
         self.mark(key);
         if is_full {
@@ -245,17 +215,19 @@ impl<P: Clone, O> Dispatcher<P, O> {
     /// The last of a payer's least urgent queries in line, if it is less urgent than this priority.
     fn less_urgent(&self, model: ModelKey, payer: Payer, priority: u8) -> Option<QueryKey> {
         let lane = self.books.models[model].line.first.less_urgent(payer, priority)?;
-        lane.queue.iter().rev().copied().find(|key| self.waits_first(model, *key))
+        lane.queue.iter().rev().copied().find(|key| self.waits(model, *key, true))
     }
 
     /// Forgets a query whose client is gone. Returns its payload if there was one: then there is no reply.
     pub fn cancel(&mut self, now: Time, query: QueryKey) -> Option<P> {
         let ended = self.end(query, CancelReason::Gone);
         if let Some(query) = ended.as_ref().filter(|query| !query.background) {
-            self.books.models[query.model].counters.cancelled += 1;
+            let counters = &mut self.books.models[query.model].counters;
+            counters.cancelled += 1;
+            counters.unanswered -= 1;
         }
         self.settle(now);
-        ended.map(|query| query.payload)
+        ended.map(|query| query.asked.payload)
     }
 
     /// Sets the terms of the configured shares, and of models whose weight is not 1.
@@ -271,7 +243,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
 
     fn keep_book(&mut self) {
         let waits = |query: &&Query<P, O>| {
-            !query.background && query.attempts.iter().any(|own| own.is_wanted() && own.why.is_first())
+            !query.background && query.attempts.iter().any(|own| own.is_wanted() && own.why == Why::First)
         };
         self.turns.open(self.books.queries.values().filter(waits).map(|query| query.payer));
     }
@@ -345,8 +317,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
                     own.look = Time::MAX;
                     self.examine(now, key);
                     self.probe(now, key);
-                    let own = &self.books.instances[key];
-                    let models: Models = own.serves.iter().map(|served| served.model).collect();
+                    let models = self.books.instances[key].models();
                     models.into_iter().for_each(|model| self.touch(model));
                 }
             }
@@ -375,7 +346,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
                     // What is due is looked at in this moment.
                     is_fast
                         && query.look > now
-                        && (attempt.why.is_first() || !self.is_reserved(now, attempt.model, key))
+                        && (attempt.why == Why::First || !self.is_reserved(now, attempt.model, key))
                         && self.books.suits(attempt.model, query, **at, now) == Fit::Yes
                 };
                 if let Some(at) = model.instances.iter().find(suits) {
@@ -386,7 +357,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         for (key, model) in models {
             let wanted = |query: &&Query<P, O>| {
                 let mut wanted = query.attempts.iter().filter(|own| own.model == key && own.is_wanted());
-                !query.background && wanted.any(|own| own.why.is_first())
+                !query.background && wanted.any(|own| own.why == Why::First)
             };
             let waiting = queries.values().filter(wanted).count();
             let line = &model.line;
@@ -396,8 +367,11 @@ impl<P: Clone, O> Dispatcher<P, O> {
             }
             let idle = |query: &&Query<P, O>| query.background && query.wanted(key).is_some();
             let idle = queries.values().filter(idle).count();
-            if idle != line.waiting_idle as usize {
-                return Err(format!("{idle} wait for idle instances, {} are counted", line.waiting_idle));
+            if idle != line.background_waiting as usize {
+                return Err(format!(
+                    "{idle} wait for idle instances, {} are counted",
+                    line.background_waiting
+                ));
             }
             let members = model.instances.iter().map(|at| &instances[*at]).filter(|at| at.takes(key));
             let slots = members.filter_map(|at| Some(at.slots.min(at.of(key)?.at_once)));
@@ -455,15 +429,12 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 }
                 return self.forget_models();
             }
-            let mut matched = std::mem::take(&mut self.matched);
-            std::mem::swap(&mut matched, &mut self.dirty);
+            let matched = std::mem::take(&mut self.dirty);
             matched.iter().for_each(|model| self.books.models[*model].dirty = false);
             matched.iter().for_each(|model| self.match_again(now, *model, Urgency::StandIn));
             matched.iter().for_each(|model| self.match_again(now, *model, Urgency::Again));
             self.match_first(now, &matched);
             matched.iter().for_each(|model| self.match_again(now, *model, Urgency::Background));
-            matched.clear();
-            self.matched = matched;
         }
     }
 
@@ -545,14 +516,11 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let bounds = &self.books.bounds[model.bounds];
         let (usual, late) = self.usual_and_late(query, facts.policy);
         let of_client = match query.accept {
-            Accept::AtMost(most) => bounds
-                .of_client(query.payer, most)
-                .map_or(most >= 1000, |account| account.has_room(now, f64::from(most) / 1000.0)),
+            Accept::AtMost(most) => bounds.client_has_room(now, query.payer, most),
             Accept::Any | Accept::Exact => true,
         };
         let is_bound = |policy: StandInPolicy| {
-            let is_exempt = policy.in_outage && self.books.is_out(query.model, now);
-            !bounds.all.has_room(now, policy.bound) && !is_exempt
+            !bounds.all.has_room(now, policy.bound) && !self.books.is_exempt(query.model, now)
         };
         Facts {
             give_at: query.arrived.later(late),
@@ -566,7 +534,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
     /// first copy.
     fn usual_and_late(&self, query: &Query<P, O>, policy: Policy) -> (f64, f64) {
         let model = &self.books.models[query.model];
-        let cold = || model.settings.cold_hedge.as_nanos() as f64;
+        let cold = || COLD_HEDGE.as_nanos() as f64;
         let usual = model.times.usual(1.0, query.shape.size).unwrap_or_else(cold);
         let bound = policy.stand_in.map_or(1.0, |stand_in| stand_in.bound);
         (usual, policy.late_factor * self.books.bounds[model.bounds].all.stretch(bound) * usual)

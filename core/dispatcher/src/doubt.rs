@@ -49,7 +49,7 @@ const USELESS: f64 = 0.9;
 const CLEARLY: f64 = 1.0;
 
 /// The evidence against the instances of a model. `K` names an instance.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Doubts<K> {
     all: Tally,
     of: BTreeMap<K, Doubt>,
@@ -66,12 +66,6 @@ struct Doubt {
 struct Tally {
     compared: f64,
     disagreed: f64,
-}
-
-impl<K: Copy + Ord> Default for Doubts<K> {
-    fn default() -> Self {
-        Self { all: Tally::default(), of: BTreeMap::new() }
-    }
 }
 
 impl<K: Copy + Ord> Doubts<K> {

@@ -11,27 +11,18 @@ use std::time::Duration;
 use crate::Time;
 use crate::query::Failure;
 
-/// When instances are taken out of service, and for how long.
+/// When instances are taken out of service.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HealthSettings {
     /// Failures in a row.
     pub failures: u8,
-    /// The first pause before a trial.
-    pub backoff: Duration,
-    /// The longest pause.
-    pub backoff_max: Duration,
     /// The share of a model's instances that always stays in service: if most of them fail, they are hardly the cause.
     pub least_in_service: f64,
 }
 
 impl Default for HealthSettings {
     fn default() -> Self {
-        Self {
-            failures: 3,
-            backoff: Duration::from_millis(250),
-            backoff_max: Duration::from_secs(2),
-            least_in_service: 0.3,
-        }
+        Self { failures: 3, least_in_service: 0.3 }
     }
 }
 
@@ -39,8 +30,9 @@ impl Default for HealthSettings {
 /// that works has so many once in a million times.
 const UNLIKELY: u8 = 20;
 
-/// No pause is shorter, whatever is configured: trials without a pause would follow each other for ever.
-const LEAST: Duration = Duration::from_millis(1);
+/// The first pause before a trial, and the longest: a trial every two seconds costs nothing.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// The health of a model at an instance.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,8 +44,8 @@ pub(crate) struct Health {
     out: Option<Out>,
     /// The last pause, if only a probe has ended it.
     on_trial: Option<Duration>,
-    /// What is wrong, if it is out or should be.
-    trouble: Option<Trouble>,
+    /// What is wrong, if it is out of service or should be.
+    pub(crate) trouble: Option<Trouble>,
 }
 
 /// What is wrong with a model at an instance.
@@ -100,10 +92,10 @@ impl Health {
     }
 
     /// The same while no instance is in service: after the first pause, because a query would wait for it.
-    pub(crate) fn soonest_trial(&self, settings: &HealthSettings) -> Option<Time> {
+    pub(crate) fn soonest_trial(&self) -> Option<Time> {
         self.out.map(|out| match out.is_firm {
             true => out.until,
-            false => out.until.earlier(out.pause.saturating_sub(settings.backoff).as_nanos() as f64),
+            false => out.until.earlier(out.pause.saturating_sub(FIRST_PAUSE).as_nanos() as f64),
         })
     }
 
@@ -147,25 +139,19 @@ impl Health {
         self.on_trial.is_some() || is_unlikely
     }
 
-    /// Its trouble, if it is out of service or should be.
-    pub(crate) fn trouble(&self) -> Option<Trouble> {
-        self.trouble
-    }
-
     /// Takes it out of service, or prolongs that.
-    pub(crate) fn take_out(&mut self, now: Time, trouble: Trouble, settings: &HealthSettings) {
+    pub(crate) fn take_out(&mut self, now: Time, trouble: Trouble) {
         self.trouble = Some(trouble);
-        self.begin_trial(now, settings);
+        self.begin_trial(now);
         if trouble == Trouble::Wrong {
-            self.out = Some(Out { until: now + WRONG_FOR, pause: settings.backoff, is_firm: true });
+            self.out = Some(Out { until: now + WRONG_FOR, pause: FIRST_PAUSE, is_firm: true });
         }
     }
 
     /// A trial begins: if nothing is heard of it, the next one follows after a longer pause.
-    pub(crate) fn begin_trial(&mut self, now: Time, settings: &HealthSettings) {
+    pub(crate) fn begin_trial(&mut self, now: Time) {
         let last = self.out.map(|out| out.pause).or(self.on_trial);
-        let pause = last.map_or(settings.backoff, |pause| (2 * pause).min(settings.backoff_max));
-        let pause = pause.max(LEAST);
+        let pause = last.map_or(FIRST_PAUSE, |pause| (2 * pause).min(LONGEST_PAUSE));
         self.out = Some(Out { until: now + pause, pause, is_firm: false });
     }
 }
@@ -180,9 +166,9 @@ mod tests {
         let at = |millis: u64| Time::from_nanos(millis * 1_000_000);
         let failed = |health: &mut Health, millis| health.failed(at(millis), Failure::Instance, &settings);
         assert_eq!([(); 3].map(|()| failed(&mut health, 0)), [false, false, true]);
-        health.take_out(at(0), Trouble::Silent, &settings);
+        health.take_out(at(0), Trouble::Silent);
         assert!(!health.in_service() && !health.wants_trial(at(249)) && health.wants_trial(at(250)));
-        health.begin_trial(at(250), &settings);
+        health.begin_trial(at(250));
         assert!(failed(&mut health, 260) && !health.wants_trial(at(749)) && health.wants_trial(at(750)));
         assert!(health.answered(at(300)));
         assert!(health.in_service() && !failed(&mut health, 300), "it begins anew");
@@ -197,12 +183,12 @@ mod tests {
         };
         assert_eq!([failures(9), failures(10), failures(20)], [90, 19, 19], "if another instance answers");
         let mut health = Health::default();
-        health.take_out(at(0), Trouble::Fails(Failure::Model), &settings);
+        health.take_out(at(0), Trouble::Fails(Failure::Model));
         assert!(health.probed(at(250)) && health.may_have_failed(at(251), at(0)));
         assert!(health.failed(at(251), Failure::Model, &settings), "one is enough after a probe");
-        health.take_out(at(251), Trouble::Fails(Failure::Model), &settings);
+        health.take_out(at(251), Trouble::Fails(Failure::Model));
         assert_eq!(health.trial_at(), Some(at(751)));
-        assert_eq!(health.soonest_trial(&settings), Some(at(501)));
+        assert_eq!(health.soonest_trial(), Some(at(501)));
         assert!(health.probed(at(751)) && !health.answered(at(760)));
         assert!(!health.failed(at(761), Failure::Model, &settings), "an answer ends it");
     }
@@ -211,11 +197,11 @@ mod tests {
     fn wrong_answers_put_it_out_for_a_minute_whatever_it_answers() {
         let (settings, mut health) = (HealthSettings::default(), Health::default());
         let at = |millis: u64| Time::from_nanos(millis * 1_000_000);
-        health.take_out(at(0), Trouble::Wrong, &settings);
+        health.take_out(at(0), Trouble::Wrong);
         assert!(!health.answered(at(59_999)) && !health.failed(at(59_999), Failure::Model, &settings));
         assert!(!health.wants_trial(at(59_999)) && health.wants_trial(at(60_000)));
-        assert_eq!(health.trouble(), Some(Trouble::Wrong));
-        health.begin_trial(at(60_000), &settings);
+        assert_eq!(health.trouble, Some(Trouble::Wrong));
+        health.begin_trial(at(60_000));
         assert_eq!(health.trial_at(), Some(at(60_500)), "a trial that fails is repeated like any other");
         assert!(health.answered(at(60_100)));
     }

@@ -7,9 +7,10 @@ use smallvec::SmallVec;
 use crate::Time;
 use crate::asks::Want;
 use crate::condition::Watch;
+use crate::dispatcher::Models;
 use crate::estimate::{Concurrency, Speed};
-use crate::health::{Health, HealthSettings};
-use crate::model::ModelKey;
+use crate::health::Health;
+use crate::model::{Model, ModelKey};
 use crate::query::{JobKey, QueryKey, Why};
 use crate::site::Site;
 use crate::turns::Payer;
@@ -50,7 +51,7 @@ impl InstanceSpec {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Instance {
     pub(crate) serves: SmallVec<[Served; 2]>,
     /// The jobs that it may have now, and the most.
@@ -74,7 +75,7 @@ pub(crate) struct Instance {
 }
 
 /// A model at an instance.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Served {
     pub(crate) model: ModelKey,
     /// Jobs of the model at a time.
@@ -114,47 +115,13 @@ pub(crate) struct Job {
     pub(crate) crowd: f32,
 }
 
-impl Served {
-    pub(crate) fn new(model: ModelKey, health: Health) -> Self {
-        Self {
-            model,
-            at_once: u16::MAX,
-            speed: Speed::default(),
-            health,
-            slower: 0.0,
-            factor: 1.0,
-            follows: false,
-            ran_at: Time::ZERO,
-            listed: false,
-        }
-    }
-
-    pub(crate) fn in_service(&self) -> bool {
-        self.health.in_service()
-    }
-}
-
-impl Default for Instance {
-    fn default() -> Self {
-        Self {
-            serves: Default::default(),
-            slots: Default::default(),
-            most: Default::default(),
-            site: Default::default(),
-            concurrency: Default::default(),
-            jobs: Default::default(),
-            watch: Default::default(),
-            grants: Default::default(),
-            told: Default::default(),
-            held: Default::default(),
-            look: Time::MAX,
-        }
-    }
-}
-
 impl Instance {
     pub(crate) fn has_room(&self) -> bool {
         self.jobs.len() < usize::from(self.slots) && self.grants != Some(0)
+    }
+
+    pub(crate) fn models(&self) -> Models {
+        self.serves.iter().map(|served| served.model).collect()
     }
 
     /// The jobs that it may have.
@@ -162,30 +129,30 @@ impl Instance {
         self.concurrency.as_ref().map_or(self.most, |known| known.limit(self.most))
     }
 
-    /// Takes over what a model's speed says, for its stand-in too.
-    pub(crate) fn set_slower(&mut self, model: ModelKey, stand_in: Option<ModelKey>) {
-        let Some(own) = self.of_mut(model) else { return };
-        if !own.follows && own.slower != own.speed.slower() {
-            own.slower = own.speed.slower();
-            own.factor = own.slower.exp();
+    /// Takes note of how fast a model is here, for its stand-in too.
+    pub(crate) fn set_slower(&mut self, key: ModelKey, model: &Model) {
+        let Some(own) = self.of_mut(key) else { return };
+        let slower = own.speed.slower(model.times.median, model.times.deviation);
+        if !own.follows && own.slower != slower {
+            (own.slower, own.factor) = (slower, slower.exp());
         }
         let (slower, factor) = (own.slower, own.factor);
-        if let Some(stand_in) = stand_in.and_then(|model| self.of_mut(model)) {
+        if let Some(stand_in) = model.settings.stand_in.and_then(|key| self.of_mut(key)) {
             (stand_in.slower, stand_in.factor, stand_in.follows) = (slower, factor, true);
         }
     }
 
     /// Whether it may get queries for a model.
     pub(crate) fn takes(&self, model: ModelKey) -> bool {
-        !self.held && self.of(model).is_some_and(Served::in_service)
+        !self.held && self.of(model).is_some_and(|served| served.health.in_service())
     }
 
     /// A run shows whether a model that is out of service here works again, and with it those that are out for the same silence.
-    pub(crate) fn begin_trial(&mut self, now: Time, model: ModelKey, settings: &HealthSettings) {
+    pub(crate) fn begin_trial(&mut self, now: Time, model: ModelKey) {
         let is_silent = self.of(model).is_some_and(|served| served.health.is_silent());
-        for served in self.serves.iter_mut().filter(|served| !served.in_service()) {
+        for served in self.serves.iter_mut().filter(|served| !served.health.in_service()) {
             if served.model == model || (is_silent && served.health.is_silent()) {
-                served.health.begin_trial(now, settings);
+                served.health.begin_trial(now);
             }
         }
     }

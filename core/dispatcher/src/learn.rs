@@ -42,8 +42,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 if crowd.is_some() {
                     model.times.learn(&mut served.speed, job.work, nanos, expected);
                 }
-                served.speed.compare(model.times.median(), model.times.deviation());
-                instance.set_slower(job.model, model.settings.stand_in);
+                instance.set_slower(job.model, model);
                 instance.watch.answered(now, times as f32, part);
                 let after = instance.of(job.model).map_or(before, |served| served.slower);
                 model.compared += 1;
@@ -97,7 +96,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         known.learn(job.beside, instance.jobs.len(), instance.slots, times);
         let slots = instance.limit();
         if std::mem::replace(&mut instance.slots, slots) != slots {
-            let models: Models = instance.serves.iter().map(|served| served.model).collect();
+            let models = instance.models();
             models.into_iter().for_each(|model| self.compare(model));
         }
     }
@@ -129,22 +128,17 @@ impl<P: Clone, O> Dispatcher<P, O> {
             let middle = (means.len() - 1) / 2;
             model.times.compare(*means.select_nth_unstable_by(middle, f32::total_cmp).1);
         }
-        let (median, deviation) = (model.times.median(), model.times.deviation());
-        let stand_in = model.settings.stand_in;
         (model.slots, model.capacity, model.fastest) = (0, 0.0, f32::INFINITY);
         let learns = members.iter().any(|at| instances[*at].concurrency.is_some());
         model.same = if learns { ALIKE } else { SAME };
         for at in &members {
             let instance = &mut instances[*at];
-            let slots = instance.slots;
-            let Some(served) = instance.of_mut(key) else { continue };
-            let slots = slots.min(served.at_once);
-            served.speed.compare(median, deviation);
-            instance.set_slower(key, stand_in);
-            let (slower, factor) = instance.of(key).map_or((0.0, 1.0), |own| (own.slower, own.factor));
+            instance.set_slower(key, model);
+            let Some(served) = instance.of(key) else { continue };
+            let slots = instance.slots.min(served.at_once);
             model.slots += u32::from(slots);
-            model.capacity += f64::from(slots) / f64::from(factor);
-            model.fastest = model.fastest.min(slower);
+            model.capacity += f64::from(slots) / f64::from(served.factor);
+            model.fastest = model.fastest.min(served.slower);
         }
         model.fastest = if members.is_empty() { 0.0 } else { model.fastest };
         // Instances may have become fast or slow.
@@ -158,6 +152,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
             }
         }
         self.touch(key);
+        let stand_in = self.books.models[key].settings.stand_in;
         if let Some(stand_in) = stand_in.filter(|stand_in| self.books.models.contains_key(*stand_in)) {
             self.compare(stand_in);
         }
@@ -179,20 +174,20 @@ impl<P: Clone, O> Dispatcher<P, O> {
     /// Takes a model at an instance out of service, or after a silence all of its models, unless too few instances of one of them would
     /// stay. Says whether it was in service.
     fn take_out(&mut self, now: Time, key: InstanceKey, model: ModelKey, trouble: Trouble) -> bool {
-        let settings = self.books.models[model].settings.health;
         let Books { models, instances, .. } = &mut self.books;
+        let least_in_service = models[model].settings.health.least_in_service;
         let leaves = |served: &Served| match trouble {
-            Trouble::Silent => served.in_service() || served.health.is_silent(),
+            Trouble::Silent => served.health.in_service() || served.health.is_silent(),
             Trouble::Fails(_) | Trouble::Wrong => served.model == model,
         };
         let leaving = instances[key].serves.iter().filter(|served| leaves(served));
         let leaving: SmallVec<[(ModelKey, bool); 2]> =
-            leaving.map(|served| (served.model, served.in_service())).collect();
+            leaving.map(|served| (served.model, served.health.in_service())).collect();
         let new = leaving.iter().filter(|(_, was_in)| *was_in).map(|(model, _)| *model);
         let may_leave = |model: ModelKey| {
             let members = &models[model].instances;
             let stay = members.iter().filter(|at| **at != key && instances[**at].takes(model)).count();
-            stay as f64 >= (settings.least_in_service * members.len() as f64).ceil().max(1.0)
+            stay as f64 >= (least_in_service * members.len() as f64).ceil().max(1.0)
         };
         if !new.clone().all(may_leave) {
             models[model].counters.kept += 1;
@@ -200,7 +195,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         }
         for (model, was_in) in &leaving {
             if let Some(served) = instances[key].of_mut(*model) {
-                served.health.take_out(now, trouble, &settings);
+                served.health.take_out(now, trouble);
             }
             if *was_in {
                 models[*model].free.out.push(key);
@@ -221,7 +216,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
             true => !instance.jobs.is_empty() || instance.serves.iter().any(explores),
             false => explores(served),
         };
-        let unshown = instance.serves.iter().filter(|served| !served.in_service() && !is_shown(served));
+        let unshown =
+            instance.serves.iter().filter(|served| !served.health.in_service() && !is_shown(served));
         unshown.map(|served| served.model).collect()
     }
 
@@ -229,10 +225,9 @@ impl<P: Clone, O> Dispatcher<P, O> {
     pub(crate) fn probe(&mut self, now: Time, key: InstanceKey) {
         let (mut is_due, mut next) = (false, Time::MAX);
         for model in self.unshown(key) {
-            let health = self.books.models[model].settings.health;
             let instance = &mut self.books.instances[key];
             if instance.of(model).is_some_and(|served| served.health.wants_trial(now)) {
-                instance.begin_trial(now, model, &health);
+                instance.begin_trial(now, model);
                 is_due = true;
             }
             next = next.min(instance.of(model).and_then(|own| own.health.trial_at()).unwrap_or(next));
@@ -295,7 +290,7 @@ mod tests {
         assert_eq!(script.play("q fi0"), "First 0 at 0, 0 Failed(Instance)");
         assert_eq!(takes(&script), [false, true]);
         let reading = script.dispatcher.instance(script.now, script.instances[0]).expect("it is there");
-        assert_eq!((reading.in_service, reading.failing), (true, Some(script.models[0])));
+        assert!(reading.in_service);
         assert_eq!(reading.condition, crate::Condition::Failing);
         assert_eq!(script.play("10 q q,m1"), "First 1 at 1, First 2 at 0");
         assert_eq!(script.play("20 a1 a2"), "Model answers 1, Model answers 2");

@@ -122,7 +122,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         for lane in order {
             let mut at = 0;
             while let Some(first) = self.lane(key, lane).get(at).copied() {
-                if !self.waits_first(key, first) {
+                if !self.waits(key, first, true) {
                     self.lane(key, lane).remove(at);
                     continue;
                 }
@@ -143,11 +143,13 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 };
                 let query = &self.books.queries[first];
                 let mut next = first;
-                if !self.is_fast(key, instance) && !self.books.must_start(key, query, instance, now) {
+                let waits =
+                    || self.books.waits_until(key, query, instance).is_some_and(|latest| latest > now);
+                if !self.is_fast(key, instance) && waits() {
                     while let Some(last) = self.lane(key, lane).back().copied()
                         && last != first
                     {
-                        let waits = self.waits_first(key, last);
+                        let waits = self.waits(key, last, true);
                         if waits
                             && self.books.suits(key, &self.books.queries[last], instance, now) != Fit::Yes
                         {
@@ -245,14 +247,10 @@ impl<P: Clone, O> Dispatcher<P, O> {
         }
     }
 
-    /// Whether an entry of the line is a query that has not run yet.
-    pub(crate) fn waits_first(&self, model: ModelKey, key: QueryKey) -> bool {
-        self.waits(model, key, true)
-    }
-
-    fn waits(&self, model: ModelKey, key: QueryKey, first: bool) -> bool {
+    /// Whether an entry of the line waits for its query's first run, or for another one.
+    pub(crate) fn waits(&self, model: ModelKey, key: QueryKey, first: bool) -> bool {
         let Some(query) = self.books.queries.get(key) else { return false };
-        query.wanted(model).is_some_and(|at| query.attempts[at].why.is_first() == first)
+        query.wanted(model).is_some_and(|at| (query.attempts[at].why == Why::First) == first)
     }
 
     fn start_at(&mut self, now: Time, model: ModelKey, rows: &Keys, instance: InstanceKey) {
@@ -301,7 +299,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
     fn find(&mut self, now: Time, model: ModelKey, key: QueryKey) -> Place {
         self.tidy(model);
         let (books, query) = (&self.books, &self.books.queries[key]);
-        let Model { free, slots, settings, .. } = &books.models[model];
+        let Model { free, slots, .. } = &books.models[model];
         let (mut look, mut wait) = (Time::MAX, None);
         let (mut found, mut apart, mut doubtful, mut has_room) = (None, 0, None, false);
         let slow = free.slow.iter().map(|(_, at)| (true, *at));
@@ -343,7 +341,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
                     continue;
                 }
                 let trial_at = instance.of(model).and_then(|served| match slots {
-                    0 => served.health.soonest_trial(&settings.health),
+                    0 => served.health.soonest_trial(),
                     _ => served.health.trial_at(),
                 });
                 match trial_at.max(books.avoids(model, query, *at)) {
@@ -393,7 +391,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let mut touched = Models::new();
         for served in &mut instance.serves {
             touched.push(served.model);
-            if served.listed || !served.in_service() {
+            if served.listed || !served.health.in_service() {
                 continue;
             }
             served.listed = true;

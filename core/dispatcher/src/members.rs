@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::Time;
 use crate::bound::Bounds;
-use crate::dispatcher::{Dispatcher, End, Models};
+use crate::dispatcher::{Dispatcher, End};
 use crate::health::Health;
 use crate::instance::{Instance, InstanceKey, InstanceSpec, Offered, Served};
 use crate::model::{Model, ModelKey, ModelSettings};
@@ -63,8 +63,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         for at in model.instances.clone() {
             self.unserve(at, key);
         }
-        self.compare(key);
-        self.note_usable(now, key);
+        self.members_changed(now, key);
         // Queries that want it as their stand-in.
         let others =
             self.books.queries.iter().filter(|(_, query)| query.model != key && query.wanted(key).is_some());
@@ -106,13 +105,14 @@ impl<P: Clone, O> Dispatcher<P, O> {
         instance.concurrency = spec.learns.then(|| instance.concurrency.take().unwrap_or_default());
         instance.slots = instance.limit();
         instance.site = spec.site;
-        let mut models: Models = instance.serves.iter().map(|served| served.model).collect();
+        let mut models = instance.models();
         for Offered { model, at_once } in &spec.models {
             let of = self.books.models.get_mut(*model).filter(|of| !of.is_removed);
             if let Some(of) = of.filter(|_| instance.of(*model).is_none()) {
                 let silent = instance.serves.iter().map(|served| served.health).find(Health::is_silent);
                 of.free.out.extend(silent.map(|_| key));
-                instance.serves.push(Served::new(*model, silent.unwrap_or_default()));
+                let health = silent.unwrap_or_default();
+                instance.serves.push(Served { model: *model, health, factor: 1.0, ..Served::default() });
                 of.instances.push(key);
                 models.push(*model);
             }
@@ -124,14 +124,14 @@ impl<P: Clone, O> Dispatcher<P, O> {
             if !spec.models.iter().any(|offered| offered.model == model) {
                 self.unserve(key, model);
             }
-            self.compare(model);
-            self.note_usable(now, model);
+            self.members_changed(now, model);
         }
         self.free(key);
         self.settle(now);
     }
 
-    /// An instance serves a model no longer. To be followed by [`compare`](Self::compare), which drops it from the free ones.
+    /// An instance serves a model no longer. To be followed by [`members_changed`](Self::members_changed), which drops it from the
+    /// free ones.
     fn unserve(&mut self, key: InstanceKey, model: ModelKey) {
         if let Some(instance) = self.books.instances.get_mut(key) {
             instance.serves.retain(|served| served.model != model);
@@ -148,8 +148,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         self.sharing -= usize::from(instance.grants.is_some());
         for served in &instance.serves {
             self.unserve(key, served.model);
-            self.compare(served.model);
-            self.note_usable(now, served.model);
+            self.members_changed(now, served.model);
         }
         for job in instance.jobs {
             let Some(of) = self.job_ends(now, job) else { continue };
@@ -162,17 +161,17 @@ impl<P: Clone, O> Dispatcher<P, O> {
     pub fn hold(&mut self, now: Time, key: InstanceKey, held: bool) {
         let Some(instance) = self.books.instances.get_mut(key) else { return };
         instance.held = held;
-        let models: Models = instance.serves.iter().map(|served| served.model).collect();
-        for model in models {
-            self.compare(model);
-            self.note_usable(now, model);
+        for model in instance.models() {
+            self.members_changed(now, model);
         }
         self.free(key);
         self.settle(now);
     }
 
-    /// Takes note of whether a model has an instance that is not held.
-    fn note_usable(&mut self, now: Time, key: ModelKey) {
+    /// The instances of a model are others, or one of them is held or free again: compares their speeds, and takes note of whether
+    /// one is not held.
+    fn members_changed(&mut self, now: Time, key: ModelKey) {
+        self.compare(key);
         let instances = &self.books.instances;
         let model = &mut self.books.models[key];
         let is_usable = model.instances.iter().any(|at| !instances[*at].held);

@@ -45,8 +45,6 @@ pub struct ModelSettings {
     pub retries: BudgetSettings,
     /// No copy is sent earlier: at a model of microseconds it would cost more than it saves.
     pub least_hedge_delay: Duration,
-    /// While no run has ended, a query gets a copy at this age, and the next query at twice the age.
-    pub cold_hedge: Duration,
     /// When instances are taken out of service.
     pub health: HealthSettings,
 }
@@ -71,13 +69,15 @@ impl Default for ModelSettings {
             hedges: BudgetSettings { ratio: 0.1, burst: 10 },
             retries: BudgetSettings { ratio: 0.2, burst: 100 },
             least_hedge_delay: Duration::from_millis(1),
-            cold_hedge: Duration::from_millis(250),
             health: HealthSettings::default(),
         }
     }
 }
 
-#[derive(Debug)]
+/// While no run has ended, a query gets a copy at this age, and the next query at twice the age.
+pub(crate) const COLD_HEDGE: Duration = Duration::from_millis(250);
+
+#[derive(Debug, Default)]
 pub(crate) struct Model {
     pub(crate) settings: ModelSettings,
     pub(crate) times: Times,
@@ -103,7 +103,7 @@ pub(crate) struct Model {
     /// Slots of the instances in service, and how many usual instances they are worth.
     pub(crate) slots: u32,
     pub(crate) capacity: f64,
-    /// The lowest [`Speed::slower`](crate::estimate::Speed::slower) of an instance in service.
+    /// The lowest [`Served::slower`](crate::instance::Served::slower) of an instance in service.
     pub(crate) fastest: f32,
     /// How much slower than that one an instance may be and count as equally fast.
     pub(crate) same: f32,
@@ -130,7 +130,7 @@ pub(crate) struct Line {
     pub(crate) background: VecDeque<QueryKey>,
     /// The true number of wanted attempts in `first`, and in `background`.
     pub(crate) waiting: u32,
-    pub(crate) waiting_idle: u32,
+    pub(crate) background_waiting: u32,
     /// Attempts that left before they started since their entries were removed.
     left: usize,
 }
@@ -192,29 +192,13 @@ impl Model {
     pub(crate) fn new(settings: ModelSettings, bounds: BoundsKey) -> Self {
         Self {
             settings,
-            times: Times::default(),
-            arrivals: Rate::default(),
             hedges: Budget::new(settings.hedges),
             retries: Budget::new(settings.retries),
             bounds,
-            answered: Time::ZERO,
-            started: Time::ZERO,
-            batches: Limit::default(),
             batch: 1,
-            line: Line::default(),
-            free: Free::default(),
-            instances: Vec::new(),
             deserted: Some(Time::ZERO),
-            uses: 0,
-            is_removed: false,
-            slots: 0,
-            capacity: 0.0,
-            fastest: 0.0,
             same: SAME,
-            compared: 0,
-            cold_copies: 0,
-            dirty: false,
-            counters: Counters::default(),
+            ..Self::default()
         }
     }
 

@@ -1,6 +1,6 @@
 //! A query: a row of a request, with its attempts and with the approximate answer that is ready for it.
 
-use std::time::Duration;
+use std::ops::Deref;
 
 use slotmap::new_key_type;
 use smallvec::SmallVec;
@@ -189,19 +189,12 @@ pub enum Why {
     Copy,
 }
 
-/// A query in the dispatcher's books.
+/// A query in the dispatcher's books: what was submitted, and what became of it.
 #[derive(Debug)]
 pub(crate) struct Query<P, O> {
-    pub(crate) model: ModelKey,
-    pub(crate) payload: P,
-    pub(crate) arrived: Time,
-    pub(crate) deadline: Time,
-    pub(crate) accept: Accept,
-    pub(crate) shape: Shape,
+    pub(crate) asked: Submission<P>,
     pub(crate) payer: Payer,
-    pub(crate) priority: u8,
-    pub(crate) background: bool,
-    pub(crate) apart_from: Box<[InstanceKey]>,
+    pub(crate) arrived: Time,
     /// Whether it shares no job any more, because a job that it shared failed.
     pub(crate) alone: bool,
     /// What has kept it back so far.
@@ -240,7 +233,30 @@ pub(crate) enum AttemptState {
 /// What decides the place of a query in line: its payer, its priority, and whether it is background.
 pub(crate) type InLine = (Payer, u8, bool);
 
+impl<P, O> Deref for Query<P, O> {
+    type Target = Submission<P>;
+
+    fn deref(&self) -> &Submission<P> {
+        &self.asked
+    }
+}
+
 impl<P, O> Query<P, O> {
+    pub(crate) fn new(asked: Submission<P>, arrived: Time) -> Self {
+        Self {
+            payer: asked.share.map_or(Payer::Model(asked.model), Payer::Share),
+            asked,
+            arrived,
+            alone: false,
+            limits: Limits::default(),
+            attempts: SmallVec::new(),
+            offer: None,
+            look: Time::MAX,
+            noted: Time::MAX,
+            marked: false,
+        }
+    }
+
     pub(crate) fn in_line(&self) -> InLine {
         (self.payer, self.priority, self.background)
     }
@@ -248,10 +264,6 @@ impl<P, O> Query<P, O> {
     /// Whether nothing answers it but an attempt that has not begun.
     pub(crate) fn is_unanswered(&self) -> bool {
         self.offer.is_none() && self.attempts.iter().filter(|own| own.is_live()).count() == 1
-    }
-
-    pub(crate) fn age(&self, now: Time) -> Duration {
-        now.since(self.arrived)
     }
 
     /// The attempts that run on the model that the client asked.
@@ -266,26 +278,16 @@ impl<P, O> Query<P, O> {
 
     /// Whether one of its attempts runs at an instance.
     pub(crate) fn is_at(&self, instance: InstanceKey) -> bool {
-        self.attempts.iter().any(
-            |attempt| matches!(attempt.state, AttemptState::Running { instance: at, .. } if at == instance),
-        )
+        self.attempts.iter().filter_map(Attempt::running).any(|(_, at, _)| at == instance)
     }
 
-    /// The number of instances at which the model failed on this query. With `counts_repeats`, which is for queries that can go
-    /// nowhere else, each failure counts.
-    pub(crate) fn model_failures(&self, counts_repeats: bool) -> usize {
-        let mut at: SmallVec<[InstanceKey; 4]> = self
-            .exact()
-            .filter_map(|attempt| match attempt.state {
-                AttemptState::Failed { instance, failure: Failure::Model, .. } => Some(instance),
-                _ => None,
-            })
-            .collect();
-        if !counts_repeats {
-            at.sort_unstable();
-            at.dedup();
-        }
-        at.len()
+    /// The instances at which the model failed on this query, each as often as it did.
+    pub(crate) fn model_failures(&self) -> SmallVec<[InstanceKey; 4]> {
+        let at = self.exact().filter_map(|attempt| match attempt.state {
+            AttemptState::Failed { instance, failure: Failure::Model, .. } => Some(instance),
+            _ => None,
+        });
+        at.collect()
     }
 
     /// When an attempt failed at an instance.

@@ -6,8 +6,7 @@ use crate::Time;
 use crate::condition::Condition;
 use crate::counters::Counters;
 use crate::dispatcher::Dispatcher;
-use crate::health::Trouble;
-use crate::instance::{InstanceKey, Served};
+use crate::instance::InstanceKey;
 use crate::model::ModelKey;
 use crate::query::Why;
 
@@ -54,15 +53,9 @@ pub struct InstanceReading {
     pub condition: Condition,
     /// The time until its next trial, if it is out of service for a model.
     pub trial_in: Option<Duration>,
-    /// The model whose runs fail or answer wrongly there, while its others may work.
-    pub failing: Option<ModelKey>,
     /// How many times as long as at the median instance a run takes, of the model that differs most; `None` if it is as fast as
     /// the others.
     pub slower: Option<f64>,
-    /// Its runs.
-    pub running: u32,
-    /// The runs that it may have at a time.
-    pub slots: u32,
 }
 
 /// The quantile of run times beside the median.
@@ -94,7 +87,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
             usable_instances: usable,
             slots: model.slots,
             service: self.service(key),
-            late_after: times(rest.late()).filter(|_| rest.late().is_finite()),
+            late_after: times(rest.late).filter(|_| rest.late.is_finite()),
             hedges: model.hedges.tokens(),
             retries: model.retries.tokens(),
             approximate: policy.map(|policy| books.bounds[model.bounds].all.minute(now, policy.bound)),
@@ -110,21 +103,17 @@ impl<P: Clone, O> Dispatcher<P, O> {
     pub fn instance(&self, now: Time, key: InstanceKey) -> Option<InstanceReading> {
         let instance = self.books.instances.get(key)?;
         let serves = &instance.serves;
-        let is_own = |trouble| trouble != Trouble::Silent;
-        let fails = |served: &&Served| served.health.trouble().is_some_and(is_own);
         let factors = serves.iter().map(|served| f64::from(served.factor));
         Some(InstanceReading {
-            in_service: !instance.held && (serves.is_empty() || serves.iter().any(Served::in_service)),
-            condition: instance.watch.condition(),
+            in_service: !instance.held
+                && (serves.is_empty() || serves.iter().any(|served| served.health.in_service())),
+            condition: instance.watch.condition,
             trial_in: serves
                 .iter()
                 .filter_map(|served| served.health.trial_at())
                 .min()
                 .map(|at| at.since(now)),
-            failing: serves.iter().find(fails).map(|served| served.model),
             slower: factors.max_by(f64::total_cmp).filter(|factor| *factor != 1.0),
-            running: instance.jobs.len() as u32,
-            slots: instance.slots.into(),
         })
     }
 
@@ -163,7 +152,7 @@ mod tests {
 
     impl Scene {
         fn new(settings: ModelSettings) -> Self {
-            let mut dispatcher = Dispatcher::new();
+            let mut dispatcher = Dispatcher::default();
             let stand_in = dispatcher.add_model(ModelSettings::default());
             let model = dispatcher.add_model(ModelSettings { stand_in: Some(stand_in), ..settings });
             Self { dispatcher, model, stand_in, now: Time::ZERO, runs: Vec::new() }
@@ -237,7 +226,7 @@ mod tests {
         let reading = scene.read();
         assert_eq!((reading.queued, reading.running, reading.busy), (1, 2, 2));
         assert_eq!((reading.members, reading.usable_instances, reading.slots), (2, 2, 2));
-        assert_eq!(reading.counters.unanswered(), 3);
+        assert_eq!(reading.counters.unanswered, 3);
         scene.dispatcher.hold(scene.now, first, true);
         assert_eq!((scene.read().members, scene.read().usable_instances, scene.read().slots), (2, 1, 1));
         assert!(!scene.dispatcher.takes(first, scene.model));
@@ -327,13 +316,13 @@ mod tests {
         );
         scene.end(1, Some(Failure::Instance));
         let counters = scene.read().counters;
-        assert_eq!((counters.retries_refused, counters.retried, counters.rejected), (1, 0, 1));
+        assert_eq!((counters.retries_refused, counters.retried, counters.unanswered), (1, 0, 0));
         let background = scene.query(true);
         scene.dispatcher.cancel(scene.now, background);
         let query = scene.query(false);
         scene.dispatcher.cancel(scene.now, query);
         let counters = scene.read().counters;
-        assert_eq!((counters.submitted, counters.cancelled, counters.unanswered()), (82, 1, 0));
+        assert_eq!((counters.submitted, counters.cancelled, counters.unanswered), (82, 1, 0));
         assert_eq!((counters.jobs, counters.batches, counters.stopped), (83, 83, 2));
     }
 

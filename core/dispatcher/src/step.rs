@@ -53,9 +53,6 @@ const AGAIN: u32 = 8;
 const LEAST: Duration = Duration::from_micros(100);
 const MOST: Duration = Duration::from_millis(100);
 
-/// A query at which the model failed at so many instances is at fault itself.
-const MODEL_FAILURES: usize = 2;
-
 /// Says what a query needs next, and notes the limits that keep it back.
 pub(crate) fn step<P, O>(query: &Query<P, O>, facts: &Facts, now: Time, limits: &mut Limits) -> Step {
     let again = again(query, now);
@@ -108,7 +105,7 @@ pub(crate) fn step<P, O>(query: &Query<P, O>, facts: &Facts, now: Time, limits: 
         };
         return match failure {
             Failure::Query => Step::GiveUp(Reject::BadQuery),
-            Failure::Model if query.model_failures(!may_repeat || facts.is_sole) >= MODEL_FAILURES => {
+            Failure::Model if is_at_fault(query, !may_repeat || facts.is_sole) => {
                 Step::GiveUp(Reject::BadQuery)
             }
             _ if may_repeat && facts.may_retry => Step::Want { model: query.model, why: Why::Retry },
@@ -159,9 +156,15 @@ pub(crate) fn step<P, O>(query: &Query<P, O>, facts: &Facts, now: Time, limits: 
     Step::Wait { until }
 }
 
+/// Whether the model failed on a query at two instances, or twice if the query can go nowhere else.
+fn is_at_fault<P, O>(query: &Query<P, O>, goes_nowhere_else: bool) -> bool {
+    let at = query.model_failures();
+    at.len() > 1 && (goes_nowhere_else || at.iter().any(|own| *own != at[0]))
+}
+
 /// When a limit that keeps a query back is looked at again.
 pub(crate) fn again<P, O>(query: &Query<P, O>, now: Time) -> Time {
-    now + (query.age(now) / AGAIN).clamp(LEAST, MOST)
+    now + (now.since(query.arrived) / AGAIN).clamp(LEAST, MOST)
 }
 
 /// Whether an attempt counts for the most that a query may have. Where it is sent once, an instance that did not get it did not.
@@ -183,8 +186,7 @@ fn last_moment<P, O>(query: &Query<P, O>) -> Time {
 mod tests {
     use super::*;
     use crate::instance::InstanceKey;
-    use crate::query::{Answer, JobKey, Shape};
-    use crate::turns::Payer;
+    use crate::query::{Answer, JobKey, Submission};
     use slotmap::KeyData;
 
     fn at(millis: u64) -> Time {
@@ -198,25 +200,8 @@ mod tests {
     fn query(attempts: &[(u64, AttemptState)]) -> Query<(), ()> {
         let attempt =
             |(of, state): &(u64, AttemptState)| Attempt { model: model(*of), why: Why::First, state: *state };
-        Query {
-            model: model(1),
-            payload: (),
-            arrived: Time::ZERO,
-            deadline: at(320),
-            accept: Accept::Any,
-            shape: Shape::default(),
-            payer: Payer::Model(model(1)),
-            priority: 0,
-            background: false,
-            apart_from: Default::default(),
-            alone: false,
-            limits: Limits::default(),
-            attempts: attempts.iter().map(attempt).collect(),
-            offer: None,
-            look: Time::MAX,
-            noted: Time::MAX,
-            marked: false,
-        }
+        let attempts = attempts.iter().map(attempt).collect();
+        Query { attempts, ..Query::new(Submission::new(model(1), (), at(320)), Time::ZERO) }
     }
 
     fn next(query: &Query<(), ()>, facts: &Facts, now: Time) -> Step {
@@ -310,7 +295,8 @@ mod tests {
         let runs = query(&[(1, AttemptState::Running { job, instance, began: Time::ZERO })]);
         let full = Facts { may_copy: false, ..facts(Policy::HEDGE) };
         assert_eq!(next(&runs, &full, at(80)), Step::Wait { until: at(90) });
-        let patient = Query { deadline: at(100_000), ..runs };
+        let mut patient = runs;
+        patient.asked.deadline = at(100_000);
         assert_eq!(next(&patient, &full, at(60_000)), Step::Wait { until: at(60_100) });
 
         let runs = AttemptState::Running { job, instance, began: Time::ZERO };
@@ -327,7 +313,7 @@ mod tests {
         offered.offer = Some(Answer { output: (), by: By::Reconstruction });
         assert_eq!(next(&offered, &facts, at(25)), Step::GiveOffer, "the bound does not count it");
         for accept in [Accept::Exact, Accept::AtMost(100)] {
-            offered.accept = accept;
+            offered.asked.accept = accept;
             let facts = Facts { policy: Policy::PARM_PLUS, stand_in: None, ..facts };
             assert_eq!(next(&offered, &facts, at(25)), first, "{accept:?}");
         }

@@ -26,9 +26,9 @@ use smallvec::SmallVec;
 use crate::Time;
 use crate::bound::{Bounds, BoundsKey};
 use crate::instance::{Instance, InstanceKey, Job, Served};
-use crate::model::{Model, ModelKey};
+use crate::model::{COLD_HEDGE, Model, ModelKey};
 use crate::policy::Placement;
-use crate::query::{Attempt, JobKey, Query, QueryKey, Reject, Why};
+use crate::query::{Attempt, JobKey, Query, QueryKey, Reject};
 
 /// The books: the models, their bounds, instances, queries and jobs.
 #[derive(Debug)]
@@ -158,7 +158,7 @@ impl<P, O> Books<P, O> {
 
     /// Whether a query should rather run elsewhere: the instance may hang, or the query is sent once and a model fails there.
     pub(crate) fn is_doubtful(&self, model: ModelKey, at: InstanceKey, now: Time) -> bool {
-        let fails = || self.instances[at].serves.iter().any(|served| served.health.trouble().is_some());
+        let fails = || self.instances[at].serves.iter().any(|served| served.health.trouble.is_some());
         self.may_hang(at, now) || (!self.models[model].settings.policy.repeats && fails())
     }
 
@@ -180,10 +180,7 @@ impl<P, O> Books<P, O> {
         let pool = &self.models[model];
         let slower = self.served(model, own)?.slower;
         let here = self.run_at(model, own, query.shape.size)?;
-        if self.must_start(model, query, own, now) {
-            return None;
-        }
-        let latest = query.arrived.later(here).min(latest_start(query, here));
+        let latest = self.waits_until(model, query, own).filter(|latest| *latest > now)?;
         let place = (pool.line.waiting.max(1) - 1) as usize;
         let mut sooner: SmallVec<[(f64, f64); 16]> = SmallVec::new();
         for other in &pool.instances {
@@ -192,12 +189,9 @@ impl<P, O> Books<P, O> {
             if *other == own || !instance.takes(model) || !is_faster || query.is_at(*other) {
                 continue;
             }
-            let (Some(wait), Some(run)) =
-                (self.wait_at(model, *other, now), self.run_at(model, *other, query.shape.size))
-            else {
-                continue;
-            };
-            if wait + run < here {
+            if let Some((wait, run)) = self.end_at(model, *other, query, now)
+                && wait + run < here
+            {
                 sooner.push((wait + run, wait));
             }
         }
@@ -208,17 +202,17 @@ impl<P, O> Books<P, O> {
         Some(now.later(wait.max(here * LEAST_WAIT).max(1.0)).min(latest))
     }
 
-    /// Whether a query waits for a faster instance than this slow one no longer.
-    pub(crate) fn must_start(
-        &self,
-        model: ModelKey,
-        query: &Query<P, O>,
-        own: InstanceKey,
-        now: Time,
-    ) -> bool {
-        let Some(here) = self.run_at(model, own, query.shape.size) else { return true };
-        let latest = query.arrived.later(here).min(latest_start(query, here));
-        self.models[model].is_backlogged() || latest <= now
+    /// Until when a query waits for a faster instance than this slow one; `None` if it does not, because more queries wait than the
+    /// instances run or because the time of a run here is unknown.
+    pub(crate) fn waits_until(&self, model: ModelKey, query: &Query<P, O>, own: InstanceKey) -> Option<Time> {
+        let here =
+            self.run_at(model, own, query.shape.size).filter(|_| !self.models[model].is_backlogged())?;
+        Some(query.arrived.later(here).min(latest_start(query, here)))
+    }
+
+    /// The expected wait of a query at an instance, and its run there.
+    fn end_at(&self, model: ModelKey, at: InstanceKey, query: &Query<P, O>, now: Time) -> Option<(f64, f64)> {
+        Some((self.wait_at(model, at, now)?, self.run_at(model, at, query.shape.size)?))
     }
 
     /// From when on a copy of a query saves more time than it costs: now, or when to ask again.
@@ -263,15 +257,15 @@ impl<P, O> Books<P, O> {
         let (slower, factor) = self.slowness(job);
         let Some(usual) = pool.times.usual(factor, job.work) else {
             let doublings = u32::from(pool.cold_copies.min(8));
-            return job.began + pool.settings.cold_hedge * (1 << doublings);
+            return job.began + COLD_HEDGE * (1 << doublings);
         };
         let rest = &pool.times.rest;
         let age = if !rest.is_known() {
             COLD_FACTOR
         } else if pool.is_fast(slower) {
-            rest.late()
+            rest.late
         } else {
-            let run = rest.mean() * f64::from((pool.fastest - slower).exp());
+            let run = rest.mean * f64::from((pool.fastest - slower).exp());
             rest.exceeds(2.0 * run, 0.0).min(rest.exceeds(run, 1.0))
         };
         job.began.later(age * usual).max(job.began + pool.settings.least_hedge_delay)
@@ -293,9 +287,7 @@ impl<P, O> Books<P, O> {
         }
         let takes = |at: &InstanceKey| self.instances[*at].takes(query.model);
         let others = pool.instances.iter().filter(|at| takes(at) && !query.is_at(**at));
-        let ends = others.filter_map(|at| {
-            Some((self.wait_at(query.model, *at, now)?, self.run_at(query.model, *at, query.shape.size)?))
-        });
+        let ends = others.filter_map(|at| self.end_at(query.model, *at, query, now));
         ends.min_by(|one, other| (one.0 + one.1).total_cmp(&(other.0 + other.1)))
     }
 
@@ -319,10 +311,16 @@ impl<P, O> Books<P, O> {
     pub(crate) fn is_out(&self, key: ModelKey, now: Time) -> bool {
         let model = &self.models[key];
         let Some(usual) = model.times.usual(1.0, 1) else { return false };
-        let fails = |at| self.served(key, at).is_some_and(|served| served.health.trouble().is_some());
+        let fails = |at| self.served(key, at).is_some_and(|served| served.health.trouble.is_some());
         let answers =
             |at: InstanceKey| self.instances[at].takes(key) && !fails(at) && !self.may_hang(at, now);
         now.nanos_since(model.answered) > SILENT * usual && !model.instances.iter().any(|at| answers(*at))
+    }
+
+    /// Whether a model's stand-in answers beyond the bound, because nothing else answers.
+    pub(crate) fn is_exempt(&self, key: ModelKey, now: Time) -> bool {
+        let policy = self.models[key].settings.policy.stand_in;
+        policy.is_some_and(|policy| policy.in_outage) && self.is_out(key, now)
     }
 
     /// From when on a waiting query cannot be answered, and why. Under overload each query would otherwise start when only a run
@@ -351,7 +349,7 @@ impl<P, O> Books<P, O> {
     pub(crate) fn is_unexplored(&self, model: ModelKey, at: InstanceKey, now: Time) -> bool {
         let (instance, pool) = (&self.instances[at], &self.models[model]);
         let Some(served) = instance.of(model).filter(|_| !instance.held) else { return false };
-        if !served.in_service() {
+        if !served.health.in_service() {
             return served.health.wants_trial(now) && self.may_be_tried(model, at);
         }
         if !instance.jobs.is_empty() {
@@ -359,7 +357,7 @@ impl<P, O> Books<P, O> {
         }
         let run = pool.times.usual(served.factor, 1).unwrap_or_default();
         let pause =
-            served.ran_at.later(f64::from(served.speed.runs().min(RUNS)) * run).max(served.ran_at + EXPLORES);
+            served.ran_at.later(f64::from(served.speed.runs.min(RUNS)) * run).max(served.ran_at + EXPLORES);
         served.speed.may_be_well() || pause <= now
     }
 }
@@ -376,13 +374,6 @@ const RUNS: f32 = 12.0;
 fn latest_start<P, O>(query: &Query<P, O>, run: f64) -> Time {
     let latest = query.deadline.earlier(MARGIN * run);
     if latest > query.arrived { latest } else { Time::MAX }
-}
-
-impl Why {
-    /// Whether an attempt made for this reason is counted among the queries in line.
-    pub(crate) fn is_first(self) -> bool {
-        self == Why::First
-    }
 }
 
 #[cfg(test)]

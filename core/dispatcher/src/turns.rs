@@ -204,7 +204,7 @@ mod tests {
 
     /// The payloads of queries in the order in which one instance runs them, for 10 ms each. All arrive at once while it is busy.
     fn order(shares: &[(Payer, Terms)], queries: &[(u32, Option<u32>, u8)]) -> Vec<u32> {
-        let mut dispatcher: Dispatcher<u32, ()> = Dispatcher::new();
+        let mut dispatcher: Dispatcher<u32, ()> = Dispatcher::default();
         if !shares.is_empty() {
             dispatcher.promise(shares);
         }

@@ -128,7 +128,7 @@ fn model_frame(before: Option<&OfPool>, now: &OfPool) -> Value {
         "work_us": work_us,
         "queue": [
             reading.queued,
-            reading.own.counters.unanswered() as u32,
+            reading.own.counters.unanswered as u32,
             reading.running,
             reading.usable_instances,
             reading.members,

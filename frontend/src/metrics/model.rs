@@ -70,7 +70,7 @@ const READ: &[Read] = &[
         "nv_inference_pending_request_count",
         "Queries in progress",
         (Shown::Asked, ""),
-        &[("", |r| r.own.counters.unanswered() as f64)],
+        &[("", |r| r.own.counters.unanswered as f64)],
     ),
     gauge(
         "parm_queue_depth",

@@ -86,7 +86,7 @@ const DEFAULT_PRIORITY: u8 = 128;
 impl State {
     pub(super) fn new() -> Self {
         Self {
-            dispatcher: Dispatcher::new(),
+            dispatcher: Dispatcher::default(),
             pools: BTreeMap::new(),
             models: HashMap::new(),
             coded: BTreeMap::new(),

@@ -4,15 +4,16 @@
 //! no labels and grades against a [`Reference`], so only the exchange is its own.
 
 use std::num::NonZeroU16;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use parm_loadgen::outcome::{self, Outcome};
-use parm_loadgen::pacer::Continue;
+use parm_loadgen::pacer::Due;
 use parm_loadgen::recorder::Sample;
-use parm_loadgen::run::{Driver, Due};
+use parm_loadgen::run::Driver;
 use parm_loadgen::validity;
 use parm_protocol::client::{CallContext, Client};
 use serde::Serialize;
@@ -122,9 +123,9 @@ fn drive(
     let driver = Driver::new(IN_FLIGHT, runtime.clone());
     driver.run(start, schedule, |Due { index, intended, lag }, permit| {
         if stop.is_cancelled() {
-            return Continue::Stop;
+            return ControlFlow::Break(());
         }
-        let Some(permit) = permit else { return Continue::Next };
+        let Some(permit) = permit else { return ControlFlow::Continue(()) };
         let (client, reference, driven) = (client.clone(), reference.clone(), driven.clone());
         let context =
             CallContext { deadline: Some((intended + run.deadline).into()), ..CallContext::default() };
@@ -142,7 +143,7 @@ fn drive(
                 driven.failure.get_or_insert_with(|| error.to_string());
             }
         });
-        Continue::Next
+        ControlFlow::Continue(())
     });
     driver.wait(run.deadline + SLACK, || stop.is_cancelled());
     let mut driven = std::mem::take(&mut *driven.lock());

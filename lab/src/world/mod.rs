@@ -241,7 +241,7 @@ impl World {
     /// A world at its beginning, with all servers up.
     pub fn new(plan: &Plan) -> Result<Self, Error> {
         let machines = Machines::new(plan)?;
-        let mut dispatcher = Dispatcher::new();
+        let mut dispatcher = Dispatcher::default();
         let of_stand_in = ModelSettings { max_rows: plan.settings.max_rows, ..ModelSettings::default() };
         let stand_in = plan.stand_in_cost.map(|_| dispatcher.add_model(of_stand_in));
         let settings = ModelSettings { stand_in, ..plan.settings };

@@ -133,6 +133,8 @@ const GIVEN: Duration = Duration::from_millis(50);
 /// The longest pause of an instance that is idle, while queries start elsewhere: that of one which was taken out of service, and
 /// twelve runs of a slow one.
 const PAUSE: Duration = Duration::from_secs(6);
+/// After failures an instance gets no job for so long.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
 impl Tokens {
     fn new(settings: BudgetSettings) -> Self {
@@ -429,7 +431,7 @@ impl Auditor {
         let record = place.records.get(&model).ok_or("an instance gets a model that it has not")?;
         require(!record.is_barred(now), || "who answers wrongly gets a job".into())?;
         let is_failing = record.failures >= health.failures
-            && now.since(record.failed) < health.backoff
+            && now.since(record.failed) < FIRST_PAUSE
             && why != Why::Explore
             && self.changed < record.failed
             && self.idle_and_well(model, record.failed) > self.least(model);

@@ -38,14 +38,6 @@ impl Inputs {
         }
     }
 
-    /// Returns the right classes of all rows, if labels were given.
-    pub fn all_labels(&self) -> Option<&[i64]> {
-        match self {
-            Self::Generated(_) => None,
-            Self::Recorded(recorded) => recorded.all_labels(),
-        }
-    }
-
     /// Returns the right classes for the rows of request `index`, if labels were given.
     pub fn labels(&self, index: usize) -> Option<&[i64]> {
         match self {

@@ -34,7 +34,8 @@ impl From<&str> for Column {
 pub struct Recorded {
     model: String,
     inputs: Vec<Rows>,
-    labels: Option<Vec<i64>>,
+    /// The right class of each row, if labels were given.
+    pub labels: Option<Vec<i64>>,
     /// Rows in a request.
     rows: usize,
     /// Whole requests that the files hold.
@@ -90,10 +91,6 @@ impl Recorded {
         let first = index % self.requests * self.rows;
         let inputs = self.inputs.iter().map(|input| input.slice(first, self.rows)).collect();
         super::request(&self.model, inputs)
-    }
-
-    pub(super) fn all_labels(&self) -> Option<&[i64]> {
-        self.labels.as_deref()
     }
 
     pub(super) fn labels(&self, index: usize) -> Option<&[i64]> {

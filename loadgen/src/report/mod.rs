@@ -13,9 +13,9 @@ use crate::chat::{Answers, ChatReport};
 use crate::failures::FailureReason;
 use crate::outcome::{Count, Outcome};
 use crate::recorder::{self, Sample};
-use crate::requirement::{Finding, Requirement};
+use crate::requirement::{MET, Requirement};
 use crate::run::Run;
-use crate::statistics::bootstrap::{Bootstrap, quantile_of};
+use crate::statistics::bootstrap::{self, quantile_of};
 use crate::validity::Validity;
 
 /// The quantiles of a report.
@@ -193,7 +193,7 @@ impl Report {
             mean_ms: latency.mean_ms.unwrap_or_default(),
             max_ms: latency.max_ms.unwrap_or_default(),
             validity: Validity::of(setting.allow_failed, &run.samples, run.offered),
-            requirements: requirements.iter().map(|requirement| threshold(requirement, run)).collect(),
+            requirements: requirements.iter().map(|requirement| requirement.check(run)).collect(),
             failures: run.failures.by_frequency(),
             first_failure: run.failures.first().map(str::to_owned),
             chats: run.chats.as_ref().map(|answers| ChatReport::of(run, answers, busy)),
@@ -239,8 +239,6 @@ impl Times {
     }
 }
 
-const MET: &str = "met";
-
 fn share(run: &Run, outcome: Outcome) -> Option<Share> {
     let count @ Count { requests, graded, right } = run.tally.of(outcome);
     if requests == 0 && graded == 0 {
@@ -265,22 +263,12 @@ fn quantile(latencies: &mut [f64], series: &[f64], share: f64) -> Quantile {
     if (1.0 - share) * (latencies.len() as f64) < 10.0 {
         return Quantile { share, ms: None, interval_ms: None };
     }
-    let interval = Bootstrap::for_quantile(series, share, RESAMPLING_SEED).quantile(series, share);
+    let interval = bootstrap::interval(series, share, RESAMPLING_SEED);
     Quantile {
         share,
         ms: Some(quantile_of(latencies, share)),
         interval_ms: interval.map(|interval| (interval.low, interval.high)),
     }
-}
-
-fn threshold(requirement: &Requirement, run: &Run) -> Threshold {
-    let (finding, needed) = match requirement.check(run) {
-        Finding::Met => (MET, None),
-        Finding::Missed => ("missed", None),
-        Finding::NotEnoughData { needed } => ("not enough data", Some(needed)),
-        Finding::NotMeasured => ("not measured", None),
-    };
-    Threshold { requirement: requirement.to_string(), finding: finding.to_owned(), needed }
 }
 
 pub(crate) fn ms(duration: Duration) -> f64 {

@@ -72,24 +72,16 @@ fn report_prints_rates_outcomes_and_accuracies() {
     assert_eq!((failed.outcome.as_str(), failed.share), ("failed", 0.005));
     assert_eq!(report.accuracy, Some(0.9));
     assert!(report.is_valid(), "{report}");
-    let failing = self::run(20_000, 100, 20);
-    let tolerating = |allow_failed| Report::of(&failing, Setting { allow_failed, ..setting() }, &[]);
-    assert!(!tolerating(0.01).is_valid() && tolerating(0.1).is_valid());
 }
 
 #[test]
 fn threshold_without_evidence_is_missed() {
-    let require = |texts: &[&str]| {
-        let requirements: Vec<Requirement> = texts.iter().map(|text| text.parse().unwrap()).collect();
-        Report::of(&run(5_000, 100, u64::MAX), setting(), &requirements)
-    };
-    let report = require(&["p50<=10ms", "p99.99<=60ms", "p99<=1ms"]);
+    let requirements = ["p50<=10ms", "p99.99<=60ms", "p99<=1ms"].map(|text| text.parse().unwrap());
+    let report = Report::of(&run(5_000, 100, u64::MAX), setting(), &requirements);
     let missed: Vec<&str> = report.missed().map(|threshold| threshold.finding.as_str()).collect();
     assert_eq!(missed, ["not enough data", "missed"]);
-    assert!(
-        report.to_string().contains("p99.99<=60ms: not enough data (29956 requests may be enough)"),
-        "{report}"
-    );
+    let line = "p99.99<=60ms: not enough data (29956 requests may be enough)";
+    assert!(report.to_string().contains(line), "{report}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! [`Driver::run`] calls back at every time of a schedule with a [`Permit`], on which the caller spawns its exchange, or
 //! without one when too many requests are unanswered. The bound keeps a dead server from filling this machine's memory.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::pacer::{self, Continue};
+use crate::pacer::{self, Due};
 
 /// Starts requests on a schedule.
 #[derive(Debug)]
@@ -18,17 +19,6 @@ pub struct Driver {
     room: Arc<Semaphore>,
     in_flight: usize,
     runtime: Handle,
-}
-
-/// A request that is due.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Due {
-    /// Its number, counted from 0.
-    pub index: usize,
-    /// When it was to be sent.
-    pub intended: Instant,
-    /// How late it is.
-    pub lag: Duration,
 }
 
 /// Room for one unanswered request.
@@ -49,12 +39,11 @@ impl Driver {
         &self,
         start: Instant,
         schedule: impl IntoIterator<Item = Duration>,
-        mut send: impl FnMut(Due, Option<Permit>) -> Continue,
+        mut send: impl FnMut(Due, Option<Permit>) -> ControlFlow<()>,
     ) {
-        pacer::run(start, schedule, |index, intended, lag| {
+        pacer::run(start, schedule, |due| {
             let held = self.room.clone().try_acquire_owned().ok();
-            let permit = held.map(|held| Permit { held, runtime: self.runtime.clone() });
-            send(Due { index, intended, lag }, permit)
+            send(due, held.map(|held| Permit { held, runtime: self.runtime.clone() }))
         });
     }
 
@@ -94,7 +83,7 @@ mod tests {
             if let Some(permit) = permit {
                 permit.spawn(async move { drop(never.acquire().await) });
             }
-            Continue::Next
+            ControlFlow::Continue(())
         });
         assert_eq!(given, [(0, true), (1, true), (2, false), (3, false)]);
         driver.wait(Duration::from_secs(3600), || true);

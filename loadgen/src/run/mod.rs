@@ -6,6 +6,7 @@
 
 mod driver;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use parm_protocol::client::{CallContext, Client};
 use parm_workload::arrivals::Arrivals;
 use tokio::runtime::Handle;
 
-pub use driver::{Driver, Due, Permit};
+pub use driver::{Driver, Permit};
 
 use crate::Error;
 use crate::chat::{Answers, Chats};
@@ -24,7 +25,7 @@ use crate::grader::Grader;
 use crate::inputs::Inputs;
 use crate::live::{Ended, Live};
 use crate::outcome::{self, Outcome, Tally};
-use crate::pacer::Continue;
+use crate::pacer::Due;
 use crate::recorder::Sample;
 
 /// The most samples that a run keeps, about 300 MB of them: quantiles and their intervals need all, in order.
@@ -134,7 +135,7 @@ impl Target {
         driver.run(start, schedule, |Due { index, intended, lag }, permit| {
             let counted = intended >= start + plan.warm_up;
             if self.live.is_stopped() || offered == MOST_SAMPLES {
-                return Continue::Stop;
+                return ControlFlow::Break(());
             }
             offered += usize::from(counted);
             let exchange = Exchange { index, start, intended, lag, counted, deadline: plan.deadline };
@@ -145,14 +146,17 @@ impl Target {
                 }
                 None => {
                     dropped += usize::from(counted);
-                    exchange.drop(self);
+                    self.live.record(exchange.unanswered(Duration::ZERO, Outcome::Dropped, None));
                 }
             }
-            Continue::Next
+            ControlFlow::Continue(())
         });
         let end = match &plan.arrivals {
             _ if self.live.is_stopped() => start.elapsed().min(plan.length),
-            Arrivals::Trace { seconds } => plan.length.min(last_of(seconds)),
+            Arrivals::Trace { seconds } => {
+                let last = seconds.last().and_then(|last| Duration::try_from_secs_f64(*last).ok());
+                plan.length.min(last.unwrap_or_default())
+            }
             _ => plan.length,
         };
         // Every request ends by its deadline, plus the time that the client needs to report it.
@@ -184,10 +188,6 @@ impl Target {
         let run = self.live.take();
         Run { offered: run.samples.len(), length, ..run }
     }
-}
-
-fn last_of(seconds: &[f64]) -> Duration {
-    seconds.last().and_then(|last| Duration::try_from_secs_f64(*last).ok()).unwrap_or_default()
 }
 
 async fn stream(target: Arc<Target>, plan: Closed, start: Instant, next: Arc<AtomicUsize>) {
@@ -257,11 +257,6 @@ impl Exchange {
             },
             Err(failure) => self.unanswered(took, Outcome::Failed, Some(failure.into())),
         }
-    }
-
-    /// Records that the request was not sent.
-    fn drop(self, target: &Target) {
-        target.live.record(self.unanswered(Duration::ZERO, Outcome::Dropped, None));
     }
 
     /// No answer is never a quick one: it counts as late as the deadline, so that errors cannot make a tail look short.

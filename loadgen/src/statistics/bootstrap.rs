@@ -26,22 +26,25 @@ const FEWEST_BEYOND: f64 = 20.0;
 /// Probability that an interval holds the truth.
 const CONFIDENCE: f64 = 0.95;
 
+/// Returns the interval of a quantile, or `None` if there is not enough data.
+pub fn interval(series: &[f64], share: f64, seed: u64) -> Option<Estimate> {
+    Bootstrap::for_quantile(series, share, seed).quantile(series, share)
+}
+
 /// How to resample.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Bootstrap {
+struct Bootstrap {
     /// Samples in a block.
-    pub block: usize,
+    block: usize,
     /// Consecutive samples that carry as much information as one independent sample.
-    pub correlation: f64,
+    correlation: f64,
     /// Resamplings.
-    pub rounds: usize,
-    /// Seed of the resampling.
-    pub seed: u64,
+    rounds: usize,
+    seed: u64,
 }
 
 impl Bootstrap {
     /// Chooses blocks of twenty correlation times of the indicator "above the quantile", on which the estimate depends.
-    pub fn for_quantile(series: &[f64], share: f64, seed: u64) -> Self {
+    fn for_quantile(series: &[f64], share: f64, seed: u64) -> Self {
         let bound = quantile_of(&mut series.to_vec(), share);
         let correlation = correlation::time_above(series, bound);
         let block = (TIMES * correlation).ceil().max(1.0) as usize;
@@ -49,8 +52,7 @@ impl Bootstrap {
         Self { block, correlation, rounds: 400, seed }
     }
 
-    /// Returns the interval of a quantile, or `None` if there is not enough data.
-    pub fn quantile(&self, series: &[f64], share: f64) -> Option<Estimate> {
+    fn quantile(&self, series: &[f64], share: f64) -> Option<Estimate> {
         let beyond = (1.0 - share).min(share) * series.len() as f64 / self.correlation;
         if series.len() < FEWEST_BLOCKS * self.block || beyond < FEWEST_BEYOND {
             return None;

@@ -53,18 +53,12 @@ mod tests {
         assert_eq!(needed(0, 0.99, 0.99), 459);
         let ten = needed(10, 0.999, 0.99);
         assert!((20_100..20_200).contains(&ten), "{ten}");
+        assert!(!supports(ten - 1, 10, 0.999, 0.99));
     }
 
     #[test]
     fn tiny_quantile_needs_one_sample_more() {
         assert!(!supports(9, 9, 1e-17, 0.95));
         assert_eq!(needed(9, 1e-17, 0.95), 10);
-    }
-
-    #[test]
-    fn claim_is_unsupported_with_too_few_samples() {
-        assert!(!supports(1000, 0, 0.999, 0.99));
-        assert!(supports(10_000, 2, 0.999, 0.99));
-        assert!(!supports(10_000, 8, 0.999, 0.99));
     }
 }

@@ -44,9 +44,10 @@ pub(crate) struct Rest {
     soon: Box<[bool; BUCKETS]>,
     /// The part of all runs that reach the lower end of a bucket.
     parts: Box<[f32; BUCKETS]>,
-    mean: f64,
-    /// The first age at which the rest exceeds a new run.
-    late: f64,
+    /// The mean of all runs.
+    pub(crate) mean: f64,
+    /// The first age at which a run's rest exceeds a new run at an equal instance.
+    pub(crate) late: f64,
 }
 
 impl Default for Rest {
@@ -93,16 +94,6 @@ impl Rest {
 
     pub(crate) fn is_known(&self) -> bool {
         self.seen >= COLD_UNTIL
-    }
-
-    /// The mean of all runs.
-    pub(crate) fn mean(&self) -> f64 {
-        self.mean
-    }
-
-    /// The first age at which a run's rest exceeds a new run at an equal instance.
-    pub(crate) fn late(&self) -> f64 {
-        self.late
     }
 
     /// The age at which this part of the runs has ended.
@@ -217,13 +208,13 @@ mod tests {
         let at = |age| rest.after(age);
         assert!((at(0.0) - 1.0).abs() < 0.05 && at(0.5) < 0.55 && at(1.0) < 0.1);
         assert_eq!(at(1.5), f64::INFINITY);
-        assert!((1.04..1.25).contains(&rest.late()), "{}", rest.late());
+        assert!((1.04..1.25).contains(&rest.late), "{}", rest.late);
     }
 
     #[test]
     fn straggler_is_late_once_the_others_have_ended() {
         let rest = of((0..2048).map(|n| if n % 50 == 0 { 8.0 } else { 1.0 }));
-        assert!((1.0..1.2).contains(&rest.late()), "{}", rest.late());
+        assert!((1.0..1.2).contains(&rest.late), "{}", rest.late);
         assert!(rest.after(1.2) > 6.0 && rest.after(0.5) < 1.0);
     }
 

@@ -29,12 +29,10 @@ const LEAST: f32 = 0.095;
 pub(crate) struct Speed {
     mean: f32,
     /// Runs in the mean.
-    weight: f32,
+    pub(crate) runs: f32,
     /// Contradictions in a row; negative if they were faster.
     streak: i8,
     streak_sum: f32,
-    /// The logarithm of the factor; 0 if the instance does not differ from the median one.
-    slower: f32,
 }
 
 impl Speed {
@@ -43,7 +41,7 @@ impl Speed {
     pub(crate) fn learn(&mut self, log: f32, deviation: f32) -> f32 {
         let residual = log - self.mean;
         let side = match residual {
-            _ if self.weight < 1.0 || residual.abs() <= BEYOND * deviation => 0,
+            _ if self.runs < 1.0 || residual.abs() <= BEYOND * deviation => 0,
             _ if residual > 0.0 => 1,
             _ => -1,
         };
@@ -54,30 +52,20 @@ impl Speed {
             self.streak += side;
             self.streak_sum += log;
             if self.streak.abs() == CONTRADICTIONS {
-                self.weight = f32::from(CONTRADICTIONS);
-                self.mean = self.streak_sum / self.weight;
+                self.runs = f32::from(CONTRADICTIONS);
+                self.mean = self.streak_sum / self.runs;
                 (self.streak, self.streak_sum) = (0, 0.0);
                 return residual;
             }
         }
-        self.weight = (self.weight + 1.0).min(WINDOW);
-        self.mean += residual.clamp(-STEP * deviation, STEP * deviation) / self.weight;
+        self.runs = (self.runs + 1.0).min(WINDOW);
+        self.mean += residual.clamp(-STEP * deviation, STEP * deviation) / self.runs;
         residual
     }
 
     /// The mean, once it means something.
     pub(crate) fn mean(&self) -> Option<f32> {
-        (self.weight >= f32::from(CONTRADICTIONS)).then_some(self.mean)
-    }
-
-    /// The mean, or none while nothing is known.
-    pub(crate) fn known(&self) -> f32 {
-        self.mean().unwrap_or_default()
-    }
-
-    /// The runs that the mean rests on.
-    pub(crate) fn runs(&self) -> f32 {
-        self.weight
+        (self.runs >= f32::from(CONTRADICTIONS)).then_some(self.mean)
     }
 
     /// Whether the latest run was much faster than the mean: the instance may be well again.
@@ -85,18 +73,13 @@ impl Speed {
         self.streak < 0
     }
 
-    /// Compares the instance with the median one.
-    pub(crate) fn compare(&mut self, median: f32, deviation: f32) {
+    /// The logarithm of how many times as long as at the median instance a run takes; 0 if the instance does not differ from that one.
+    pub(crate) fn slower(&self, median: f32, deviation: f32) -> f32 {
         let difference = self.mean - median;
         let counts = self.mean().is_some()
             && difference.abs() > LEAST
-            && difference.abs() > ERRORS * deviation / self.weight.sqrt();
-        self.slower = if counts { difference } else { 0.0 };
-    }
-
-    /// The logarithm of how many times as long as at the median instance a run takes.
-    pub(crate) fn slower(&self) -> f32 {
-        self.slower
+            && difference.abs() > ERRORS * deviation / self.runs.sqrt();
+        if counts { difference } else { 0.0 }
     }
 }
 
@@ -111,8 +94,7 @@ mod tests {
         for factor in runs {
             speed.learn(factor.ln(), DEVIATION);
         }
-        speed.compare(0.0, DEVIATION);
-        speed.slower().exp()
+        speed.slower(0.0, DEVIATION).exp()
     }
 
     #[test]

@@ -22,9 +22,9 @@ pub(crate) struct Times {
     /// Runs in the deviation.
     weight: f32,
     /// Standard deviation of ln(run) at one instance.
-    deviation: f32,
+    pub(crate) deviation: f32,
     /// The mean [`Speed`] of the median instance, and the factor that it stands for.
-    median: f32,
+    pub(crate) median: f32,
     factor: f64,
     pub(crate) rest: Rest,
 }
@@ -44,15 +44,10 @@ impl Default for Times {
 }
 
 impl Times {
-    /// Whether anything is known.
-    pub(crate) fn is_known(&self) -> bool {
-        self.sizes.is_known()
-    }
-
     /// Learns from a run of so much work and so many nanoseconds, of which `expected` were expected when it began.
     pub(crate) fn learn(&mut self, speed: &mut Speed, work: u32, nanos: f64, expected: Option<f64>) {
         let log = nanos.max(1.0).ln() as f32;
-        let base = self.sizes.log(work).unwrap_or(log - speed.known());
+        let base = self.sizes.log(work).unwrap_or(log - speed.mean().unwrap_or_default());
         let residual = speed.learn(log - base, self.deviation);
         self.weight = (self.weight + 1.0).min(WINDOW);
         let most = STEP * self.deviation;
@@ -71,14 +66,6 @@ impl Times {
         (self.median, self.factor) = (median, f64::from(median).exp());
     }
 
-    pub(crate) fn deviation(&self) -> f32 {
-        self.deviation
-    }
-
-    pub(crate) fn median(&self) -> f32 {
-        self.median
-    }
-
     /// The nanoseconds of a usual run of so much work at an instance that is so many times slower; `None` while nothing is
     /// known.
     pub(crate) fn usual(&self, factor: f32, work: u32) -> Option<f64> {
@@ -87,6 +74,6 @@ impl Times {
 
     /// The expected nanoseconds of a new run, stragglers included.
     pub(crate) fn expected(&self, factor: f32, work: u32) -> Option<f64> {
-        Some(self.usual(factor, work)? * self.rest.mean())
+        Some(self.usual(factor, work)? * self.rest.mean)
     }
 }

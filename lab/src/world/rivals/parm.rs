@@ -32,7 +32,7 @@ pub(super) struct Parm {
 impl Parm {
     pub(super) fn new(setup: &Setup) -> Self {
         let (plan, (of_stand_in, cost)) = (&setup.plan, setup.stand_in);
-        let mut dispatcher = Dispatcher::new();
+        let mut dispatcher = Dispatcher::default();
         let stand_in = plan.settings.policy.stand_in.map(|_| dispatcher.add_model(of_stand_in));
         let model = dispatcher.add_model(ModelSettings { stand_in, ..plan.settings });
         let models: Vec<ModelKey> = std::iter::once(model).chain(stand_in).collect();
