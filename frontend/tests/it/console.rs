@@ -277,20 +277,10 @@ async fn story_of_hedged_query_is_kept() {
 async fn story_of_a_failed_query_has_a_part_of_its_long_id() {
     let frontend = frontend(config(PolicyKind::None), &[&Scripted::new("test://a", Act::Hang)]).await;
     let mut late = with(request(&[1.0]), "timeout", 200_000u64);
-    late.id = format!("{}-end", "\u{e9}".repeat(1 << 19));
+    late.id = "\u{e9}".repeat(1 << 19);
     infer(&frontend, late).await.unwrap_err();
     let (_, found) = get(&frontend, "/queries?outcome=failed").await;
-    let kept = found["queries"][0]["request"].as_str().unwrap().to_owned();
-    assert_eq!(kept, "\u{e9}".repeat(200));
-    let named = |id: &str| format!("/queries?request={}", id.replace('\u{e9}', "%C3%A9"));
-    for (id, count) in [(format!("{kept}-another"), 1), ("\u{e9}".repeat(199), 0)] {
-        assert_eq!(get(&frontend, &named(&id)).await.1["queries"].as_array().unwrap().len(), count);
-    }
-    let id = found["queries"][0]["id"].as_str().unwrap();
-    let told = get(&frontend, &format!("/queries/{id}")).await.1;
-    let last = told["timeline"].as_array().unwrap().last().unwrap().clone();
-    assert_eq!((&last["what"], &last["error"]), (&json!("answered"), &json!("the deadline expired")));
-    assert_eq!((&told["instance"], &told["deadline_us"]), (&json!(null), &json!(200_000)));
+    assert_eq!(found["queries"][0]["request"], json!("\u{e9}".repeat(200)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,30 +13,6 @@ use crate::rig::{MS, column, config, frontend, infer, metric, request, start, un
 use crate::scripted::{Act, Scripted};
 
 #[tokio::test(start_paused = true)]
-async fn requests_that_wait_share_a_batch_and_get_their_own_rows() {
-    let instance = Scripted::quick("a", 10);
-    let mut config = config(PolicyKind::None);
-    config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap().into();
-    let frontend = frontend(config, &[&instance]).await;
-    let first = start(&frontend, request(&[1.0]));
-    until("the instance is busy", || !instance.seen.lock().is_empty()).await;
-    let waiting = [start(&frontend, request(&[2.0])), start(&frontend, request(&[3.0, 4.0]))];
-    assert_eq!(column(&first.await.unwrap().unwrap()), [2.0]);
-    let [one, two] = waiting;
-    assert_eq!(column(&one.await.unwrap().unwrap()), [4.0]);
-    assert_eq!(column(&two.await.unwrap().unwrap()), [6.0, 8.0]);
-    assert_eq!(instance.batches(), [1, 2, 1], "two, as only the time of one row is known");
-    let statistics = frontend.statistics(Some(&ModelRef::latest("double"))).unwrap().remove(0);
-    assert_eq!(
-        (statistics.inference_count, statistics.execution_count, statistics.inference_stats.success.count),
-        (4, 3, 3)
-    );
-    let sizes: Vec<_> =
-        statistics.batch_stats.iter().map(|size| (size.batch_size, size.compute_infer.count)).collect();
-    assert_eq!(sizes, [(1, 2), (2, 1)]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn unbatched_models_get_whole_requests() {
     for (stated, is_configured) in [(Some(0), false), (None, true), (Some(1024), true)] {
         let instances = [Scripted::quick("a", 10), Scripted::quick("b", 10)];

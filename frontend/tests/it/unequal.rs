@@ -9,7 +9,7 @@ use parm_protocol::{
 };
 use parm_settings::{BatchSize, PolicyKind};
 
-use crate::rig::{MS, config, frontend, infer, request, start, until, with, workers_with};
+use crate::rig::{MS, config, frontend, infer, start, until, with};
 use crate::scripted::{Act, Scripted, doubler};
 
 /// The doubler for rows of any length, whose outputs are as long.
@@ -42,11 +42,7 @@ fn eight() -> BatchSize {
 
 /// A request of one row of ones, so long.
 fn row(length: usize) -> InferRequest {
-    row_of(1.0, length)
-}
-
-fn row_of(value: f32, length: usize) -> InferRequest {
-    let x = Tensor::from_f32([1, length].as_slice(), &vec![value; length]).unwrap();
+    let x = Tensor::from_f32([1, length].as_slice(), &vec![1.0; length]).unwrap();
     InferRequest {
         model: ModelRef::latest("double"),
         id: String::new(),
@@ -122,23 +118,6 @@ async fn rows_are_not_padded_where_that_makes_a_huge_batch() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn row_without_a_mask_is_not_padded() {
-    let instance = instance("a", true);
-    let frontend = of_flat_time(&instance).await;
-    let busy = start(&frontend, row(40));
-    until("the first row runs", || !instance.seen.lock().is_empty()).await;
-    let asked = [row(20), row_of(0.0, 21), row(22)].map(|row| start(&frontend, row));
-    for asked in asked {
-        asked.await.unwrap().unwrap();
-    }
-    busy.await.unwrap().unwrap();
-    let mut shapes: Vec<_> =
-        instance.seen.lock().iter().map(|asked| asked.inputs[0].tensor.shape().to_vec()).collect();
-    shapes.sort();
-    assert_eq!(shapes, [[1, 21], [1, 40], [2, 22]]);
-}
-
 /// A worker rejects padded rows if its model takes none, and each such rejection would count against it.
 #[tokio::test(start_paused = true)]
 async fn instance_gets_no_statement_of_a_client_about_padding() {
@@ -186,21 +165,4 @@ async fn rows_are_tried_alone_if_padding_ends_while_they_wait() {
     assert!(busy.await.unwrap().is_ok());
     let unpadded = |asked: &InferRequest| !asked.parameters.contains_key(PADDED);
     assert!(instance.seen.lock().iter().all(unpadded));
-}
-
-#[tokio::test(start_paused = true)]
-async fn server_that_batches_itself_gets_two_batches_of_single_rows() {
-    for (stated, at_once) in [(Some(4), 8), (None, 16), (Some(1000), 128)] {
-        let instances = workers_with(1, &[doubler("double")]);
-        stated.into_iter().for_each(|most| instances[0].says_max_batch(most));
-        let frontend = frontend(batches(BatchSize::Server, PolicyKind::None), &[&instances[0]]).await;
-        let asked: Vec<_> = (0..200).map(|_| start(&frontend, request(&[1.0]))).collect();
-        until("they run", || !instances[0].seen.lock().is_empty()).await;
-        tokio::time::sleep(5 * MS).await;
-        assert_eq!(instances[0].batches(), vec![1; at_once], "{stated:?}");
-        for asked in asked {
-            asked.await.unwrap().unwrap();
-        }
-        assert_eq!(instances[0].batches(), [1; 200]);
-    }
 }
