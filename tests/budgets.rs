@@ -10,14 +10,7 @@ use crate::support::workspace::files;
 /// Folders, their budget, and the budget that is wanted ([why](docs/decisions/19-size.md)).
 const BUDGETS: &[(&[&str], usize, usize)] = &[
     (
-        &[
-            "core/random",
-            "core/shares",
-            "core/grants",
-            "core/durations",
-            "core/settings",
-            "core/dispatcher",
-        ],
+        &["core/random", "core/shares", "core/grants", "core/durations", "core/settings", "core/dispatcher"],
         11_700,
         13_000,
     ),

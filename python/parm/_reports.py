@@ -67,12 +67,10 @@ def stand_in(model: Any, rows: Any, *, name: str = "model", labels: Any = None, 
         words = ["stand-in", source] + (["--name", name] if source.endswith(".onnx") else [])
         arrays = inputs if labels is None else [*inputs, labels]
         files = [_saved(array, folder, f"array{at}") for at, array in enumerate(arrays)]
-        picture = os.path.join(folder, "picture.svg")
-        words += ["--data", "npy:" + ",".join(files), "--picture", picture, "--runs", os.path.join(folder, "runs")]
-        told, said = report(words + flags(options))
-        svg = pathlib.Path(picture).read_text("utf-8")
-    advice = said.rpartition(picture)[2].strip()
-    return Report({**told, "advice": advice}, f"{name}: {advice}", [], svg)
+        words += ["--data", "npy:" + ",".join(files), "--runs", os.path.join(folder, "runs")]
+        told, _ = report(words + flags(options))
+    bars = [(f"{each['name']} agrees", 100 * each["agreement"]["value"]) for each in told["candidates"]]
+    return Report(told, f"{name}: {told['advice']}", bars, "%")
 
 
 def _saved(array: Any, folder: str, name: str) -> str:

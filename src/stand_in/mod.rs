@@ -141,7 +141,7 @@ fn report(
         None => None,
     };
     let text = match flags.output {
-        Output::Json => serde_json::to_string_pretty(&Findings { found, grades })?,
+        Output::Json => serde_json::to_string_pretty(&Findings { found, advice: found.verdict(), grades })?,
         Output::Text => match grades {
             Some(grades) => format!("{found}\n\n{grades}"),
             None => found.to_string(),
@@ -164,6 +164,8 @@ fn report(
 struct Findings<'a> {
     #[serde(flatten)]
     found: &'a Frontier,
+    /// What was made, or what to do instead.
+    advice: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     grades: Option<&'a Grades>,
 }

@@ -68,7 +68,6 @@ impl PoolSettings {
             retries: budget(&self.retry),
             least_hedge_delay: self.hedge.min_delay,
             health: health(&self.ejection),
-            ..ModelSettings::default()
         }
     }
 
