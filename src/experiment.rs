@@ -72,6 +72,13 @@ fn share(flags: &Experiment, experiment: &experiments::Experiment, task: Task) -
     }
     let cells = experiment.grid().map_err(|error| Failure::Run(error.into()))?;
     let path = flags.results.clone().unwrap_or_else(|| default_folder(&flags.file, 1));
+    // A join of a few cells would replace the report of a whole run.
+    if matches!(task, Task::Run(_)) && path.join("report.txt").exists() && !path.join("cells").exists() {
+        let shown = path.display();
+        let reason =
+            anyhow::anyhow!("{shown} has the report of a whole run: name another folder with --results");
+        return Err(Failure::Configuration(reason));
+    }
     match task {
         Task::Join(folders) => join(flags, experiment, (&folders, &cells)),
         Task::Run(share) => run_share(experiment, &path, share, &cells),
@@ -91,7 +98,8 @@ fn run_share(
     let bar = Bar::spinner("queries");
     experiment.run_share(&folder, share, threads, &bar)?;
     drop(bar);
-    eprintln!("share {share}: {} of {} cells have results", share.of(cells).len(), cells.len());
+    let (own, all, shown) = (share.of(cells).len(), cells.len(), results.display());
+    eprintln!("share {share}: {own} of {all} cells have results in {shown}");
     Ok(())
 }
 

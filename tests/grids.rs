@@ -122,6 +122,9 @@ fn grids_reject_flags_that_cannot_be_used() {
     };
     refused(&["--share", "4/4"], 2, "0/4");
     refused(&["--share", "0/1", "--raw"], 64, "--raw");
+    fs::create_dir(grid.path().join("none")).unwrap();
+    fs::write(grid.path().join("none/report.txt"), "of a whole run").unwrap();
+    refused(&["--share", "0/2"], 64, "another folder");
     let mut processes = command();
     processes.current_dir(grid.path()).args(["experiment", "grid.toml", "--share", "0/2"]);
     let output = processes.output().unwrap();

@@ -64,14 +64,14 @@ pub enum Command {
     Load(Box<Load>),
     /// Simulate policies under load and faults in virtual time, with the dispatcher of `parm serve`
     ///
-    /// Every policy gets the same arrivals, service times and faults. Prints quantiles with 95 % intervals, and the gap
+    /// Every policy gets the same arrivals, service times and faults. Prints quantiles, 95 % intervals of them as JSON, and the gap
     /// p99.9 - p50 compared with that of `equal`.
     #[command(after_long_help = SIMULATE_EXAMPLES)]
     Simulate(Simulate),
     /// Run an experiment: policies under load and faults, with real processes or in virtual time
     ///
-    /// Starts the workers of the file, or uses those that it names, and a frontend for every run. Writes raw data, JSON and an
-    /// HTML report to a folder. Ctrl-C ends it early and keeps the results so far.
+    /// Starts the workers of the file, or uses those that it names, and a frontend for every run. Writes raw data, JSON and a
+    /// report to a folder. Ctrl-C ends it early and keeps the results so far.
     #[command(after_long_help = experiment::EXAMPLES)]
     Experiment(experiment::Experiment),
     /// Find the policy and settings that answer the most queries in time, by simulation
