@@ -232,7 +232,7 @@ MISTAKES = [
         "the outputs of a batch go to the wrong rows",
         "attempts.rs",
         "let mut outputs = outputs.into_iter();",
-        "if WRONG { outputs.reverse(); }\n        let mut outputs = outputs.into_iter();",
+        "let mut outputs = outputs;\n        if WRONG { outputs.reverse(); }\n        let mut outputs = outputs.into_iter();",
     ),
     ("rows of different shape share a job", "matcher.rs", "&& shape.joins(next.shape)", "&& (WRONG || shape.joins(next.shape))"),
     ("a query whose batch failed joins a job again", "matcher.rs", "!next.alone", "(WRONG || !next.alone)"),
@@ -311,7 +311,7 @@ MISTAKES = [
         "a query is given up although it may be tried again",
         "step.rs",
         "_ if may_repeat && facts.may_retry =>",
-        "_ if may_repeat && facts.may_retry && !(WRONG && of_model > 0) =>",
+        "_ if may_repeat && facts.may_retry && !(WRONG && failures().any(|one| one == Failure::Model)) =>",
     ),
     (
         "a retry goes to the instance that just failed",
@@ -372,7 +372,7 @@ MISTAKES = [
         "an instance that answered its trial stays out",
         "learn.rs",
         "show(&mut served.health, now).then_some",
-        "((served.in_service() || !WRONG) && show(&mut served.health, now)).then_some",
+        "((served.health.in_service() || !WRONG) && show(&mut served.health, now)).then_some",
     ),
     (
         "the return of an instance to service is not noticed",
