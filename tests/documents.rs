@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
 
+use tempfile::TempDir;
+
+use crate::support::authority::Authority;
 use crate::support::process::root;
 use crate::support::workspace::{files, members, without_comments};
 use crate::support::{Parm, http};
@@ -47,6 +50,9 @@ fn metrics_page_matches_running_servers() {
         "A worker shows the metrics above, with Triton's names for those that begin with `parm_embedded`:";
     let others = worker.iter().filter(|(name, _)| !inside.iter().any(|(listed, _)| listed == name));
     table(&mut page, "`parm worker`", about, &others.collect::<Vec<_>>());
+    let certificate = secured();
+    let others = certificate.iter().filter(|(name, _)| name.starts_with("parm_tls_")).collect::<Vec<_>>();
+    table(&mut page, "With TLS", "Both have these with `[tls]`.", &others);
     // Series of rare events are not on the servers' pages yet, so the sources supply their names.
     let mut rare = BTreeMap::new();
     for krate in members() {
@@ -79,6 +85,15 @@ fn metrics_page_matches_running_servers() {
 fn is_name(text: &str) -> bool {
     let ours = text.starts_with("parm_") || text.starts_with("nv_");
     ours && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+}
+
+/// The metrics of a worker that takes TLS.
+fn secured() -> BTreeMap<String, Metric> {
+    let folder = TempDir::new().unwrap();
+    let issued = Authority::new().issue_until(&["127.0.0.1"], 4020);
+    let [certificate, key] = issued.write(folder.path(), "own").map(|path| path.display().to_string());
+    let (certificate, key) = (format!("tls.certificate={certificate}"), format!("tls.key={key}"));
+    shown(&Parm::worker(&["--set", "tls.mode=allow", "--set", &certificate, "--set", &key]))
 }
 
 /// The metrics of a server that has answered and refused requests.
