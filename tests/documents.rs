@@ -36,18 +36,13 @@ const FIXED: &[&str] = &["event", "kind", "stage", "state"];
 #[test]
 fn metrics_page_matches_running_servers() {
     let (frontend, worker) = (shown(&Parm::serve(&[])), shown(&Parm::worker(&[])));
-    let embedded = |name: &str| {
-        let renamed = name.replace("parm_embedded", "nv_inference");
-        name.starts_with("parm_embedded") || (!name.starts_with("nv_") && worker.contains_key(&renamed))
-    };
+    let embedded = |name: &str| !name.starts_with("nv_") && worker.contains_key(name);
     let (inside, own): (Vec<_>, Vec<_>) = frontend.iter().partition(|(name, _)| embedded(name));
     let mut page = TITLE.to_owned();
     table(&mut page, "`parm serve`", "Metrics of client requests and of the dispatcher.", &own);
-    let about = "Without `--worker`, `parm serve` also shows metrics of its embedded instances. If a request fails at one of \
-                 them, `parm_embedded_request_failure` counts it by `reason`.";
+    let about = "Without `--worker`, `parm serve` also shows these metrics of its embedded instances.";
     table(&mut page, "Instances inside `parm serve`", about, &inside);
-    let about =
-        "A worker shows the metrics above, with Triton's names for those that begin with `parm_embedded`:";
+    let about = "A worker shows the metrics above, and Triton's for its own requests:";
     let others = worker.iter().filter(|(name, _)| !inside.iter().any(|(listed, _)| listed == name));
     table(&mut page, "`parm worker`", about, &others.collect::<Vec<_>>());
     let certificate = secured();

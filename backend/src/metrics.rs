@@ -1,7 +1,7 @@
 //! The metrics of the backend, and the statistics of models for the protocol.
 //!
 //! A worker uses Triton's names, so that dashboards and autoscalers for Triton work. Instances embedded in a frontend
-//! use `parm_embedded` instead: there the `nv_inference` names belong to the frontend's own requests.
+//! do not show these: there the `nv_inference` names belong to the frontend's own requests.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -102,26 +102,29 @@ pub(crate) struct Phases {
 impl Metrics {
     /// The metrics of a worker.
     pub fn worker(registry: &Registry) -> Result<Self, Error> {
-        Self::register(registry, "nv_inference", registry).map_err(refused)
+        Self::register(registry, registry).map_err(refused)
     }
 
-    /// The metrics of instances inside a frontend. The frontend's dispatcher counts the shares.
+    /// The metrics of instances inside a frontend, which counts requests and shares itself.
     pub fn embedded(registry: &Registry) -> Result<Self, Error> {
-        Self::register(registry, "parm_embedded", &Registry::new()).map_err(refused)
+        Self::register(registry, &Registry::new()).map_err(refused)
     }
 
-    /// `triton` is the prefix of Triton's names, and `shares` the registry of shares.
-    fn register(registry: &Registry, triton: &str, shares: &Registry) -> prometheus::Result<Self> {
-        let counter = |name: String, help: &str, labels: &[&str]| {
+    /// `requests` is the registry of what concerns requests and shares.
+    fn register(registry: &Registry, requests: &Registry) -> prometheus::Result<Self> {
+        let counter = |registry: &Registry, name: &str, help: &str, labels: &[&str]| {
             registered(registry, IntCounterVec::new(Opts::new(name, help), labels))
         };
-        let gauge =
-            |name: String, help: &str| registered(registry, IntGaugeVec::new(Opts::new(name, help), MODEL));
+        let gauge = |registry: &Registry, name: &str, help: &str| {
+            registered(registry, IntGaugeVec::new(Opts::new(name, help), MODEL))
+        };
         let sum = |(what, part): &(&str, &str)| {
             let help = format!("Microseconds {part}, summed over requests");
-            counter(format!("{triton}_{what}_duration_us"), &help, MODEL)
+            counter(requests, &format!("nv_inference_{what}_duration_us"), &help, MODEL)
         };
-        let name = |name: &str| format!("{triton}_{name}");
+        let of = |name: &str, help: &str, labels: &[&str]| {
+            counter(requests, &format!("nv_inference_{name}"), help, labels)
+        };
         let buckets = prometheus::exponential_buckets(50e-6, 1.5, 34)?;
         let help = "Seconds that a batch took in the model, injected delays included";
         let service_time = HistogramOpts::new("parm_instance_service_time_seconds", help).buckets(buckets);
@@ -130,35 +133,36 @@ impl Metrics {
         let speedup = Opts::new("parm_instance_batch_speedup", help);
         let speedup = registered(registry, prometheus::GaugeVec::new(speedup, MODEL))?;
         let share = |name: &str, help: &str| {
-            registered(shares, prometheus::CounterVec::new(Opts::new(name, help), PAYER))
+            registered(requests, prometheus::CounterVec::new(Opts::new(name, help), PAYER))
         };
         let waiting = Opts::new("parm_share_waiting", "Requests that wait for an instance, by share");
-        let share_waiting = registered(shares, IntGaugeVec::new(waiting, PAYER))?;
+        let share_waiting = registered(requests, IntGaugeVec::new(waiting, PAYER))?;
         let used = "Seconds of instances' time that each share used";
         let entitled = "Seconds of instances' time that its weight gave each share while it wanted some";
         let per_reason = &["model", "version", "reason"];
         let dropped = "Requests dropped before they ran, because their clients had given up";
         Ok(Self {
-            success: counter(name("request_success"), "Requests answered", MODEL)?,
-            failure: counter(name("request_failure"), "Requests refused or failed, by reason", per_reason)?,
-            rows: counter(name("count"), "Rows inferred", MODEL)?,
-            executions: counter(name("exec_count"), "Batches executed", MODEL)?,
-            pending: gauge(name("pending_request_count"), "Requests waiting to run")?,
+            success: of("request_success", "Requests answered", MODEL)?,
+            failure: of("request_failure", "Requests refused or failed, by reason", per_reason)?,
+            rows: of("count", "Rows inferred", MODEL)?,
+            executions: of("exec_count", "Batches executed", MODEL)?,
+            pending: gauge(requests, "nv_inference_pending_request_count", "Requests waiting to run")?,
             durations: PARTS.iter().map(sum).collect::<Result<_, _>>()?,
             service_time,
-            dropped: counter("parm_instance_dropped_total".into(), dropped, MODEL)?,
-            panics: counter("parm_instance_panics_total".into(), "Panics of the engine, survived", MODEL)?,
-            batch_limit: gauge("parm_instance_batch_limit".into(), "Rows that batching puts together")?,
+            dropped: counter(registry, "parm_instance_dropped_total", dropped, MODEL)?,
+            panics: counter(registry, "parm_instance_panics_total", "Panics of the engine, survived", MODEL)?,
+            batch_limit: gauge(registry, "parm_instance_batch_limit", "Rows that batching puts together")?,
             batch_speedup: speedup,
             memory: gauge(
-                "parm_instance_model_memory_bytes".into(),
+                registry,
+                "parm_instance_model_memory_bytes",
                 "Memory that a loaded model counts with",
             )?,
             share_used: share("parm_share_used_seconds_total", used)?,
             share_entitled: share("parm_share_entitled_seconds_total", entitled)?,
             share_waiting,
             sharing: SharingMetrics::register(registry)?,
-            loads: counter("parm_instance_loads_total".into(), "Loads by outcome", &["model", "outcome"])?,
+            loads: counter(registry, "parm_instance_loads_total", "Loads by outcome", &["model", "outcome"])?,
         })
     }
 
