@@ -120,8 +120,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let model = &mut models[key];
         model.compared = 0;
         let takes = |at: &&InstanceKey| instances.get(**at).is_some_and(|instance| instance.takes(key));
-        let members: Vec<InstanceKey> = model.instances.iter().filter(takes).copied().collect();
-        let mut means: Vec<f32> =
+        let members: SmallVec<[InstanceKey; 16]> = model.instances.iter().filter(takes).copied().collect();
+        let mut means: SmallVec<[f32; 16]> =
             members.iter().filter_map(|at| instances[*at].of(key)?.speed.mean()).collect();
         if !means.is_empty() {
             // Of an even number the faster one: half of the instances may be slow.
@@ -142,9 +142,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
         }
         model.fastest = if members.is_empty() { 0.0 } else { model.fastest };
         // Instances may have become fast or slow.
-        let free = std::mem::take(&mut model.free.fast).into_iter();
-        let free: Vec<_> =
-            free.chain(std::mem::take(&mut model.free.slow).into_iter().map(|(_, at)| at)).collect();
+        let slow = model.free.slow.drain(..).map(|(_, at)| at);
+        let free: SmallVec<[InstanceKey; 16]> = model.free.fast.drain(..).chain(slow).collect();
         for at in free {
             let served = instances.get(at).and_then(|instance| instance.of(key));
             if let Some(slower) = served.map(|served| served.slower) {

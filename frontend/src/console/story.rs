@@ -7,6 +7,7 @@ use std::time::Duration;
 use parm_protocol::rounded;
 use serde::Serialize;
 use serde_json::{Value, json};
+use smallvec::SmallVec;
 
 use crate::serve::reading::Time;
 
@@ -16,7 +17,7 @@ const STEPS: usize = 64;
 /// Steps of a query so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Story {
-    steps: Vec<(Time, Step)>,
+    steps: SmallVec<[(Time, Step); 2]>,
 }
 
 /// A job at an instance.

@@ -5,11 +5,11 @@
 //! at the instance. Its slot is freed once the instance has settled: a server when it answers a request, a thread of
 //! this process when it is done. That time counts against the instance.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 use parm_dispatcher::{Failure, InstanceKey, JobKey, Time, Why};
-use parm_protocol::client::{BoxFuture, CallContext};
+use parm_protocol::client::CallContext;
 use parm_protocol::fleet::ROWS;
 use parm_protocol::{
     Code, Error, InferRequest, InferResponse, ModelRef, OpaqueAnswer, OpaqueRequest, PADDED, Parameters,
@@ -17,7 +17,7 @@ use parm_protocol::{
 };
 use slotmap::Key;
 use smallvec::SmallVec;
-use tokio::sync::oneshot;
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::Instrument;
 
@@ -83,11 +83,12 @@ pub(super) struct Job {
     pub(super) instance: Arc<Instance>,
     pub(super) pool: Arc<Pool>,
     /// The model that runs.
-    pub(super) model: ModelRef,
+    pub(super) model: Arc<ModelRef>,
     /// The stand-in that it runs or is compared with.
     pub(super) stand_in: Option<Arc<StandIn>>,
     pub(super) rows: SmallVec<[parm_dispatcher::Row<Payload>; 1]>,
     pub(super) started: Time,
+    pub(super) stop: Stop,
 }
 
 /// A run about to start.
@@ -97,16 +98,24 @@ pub(super) struct Attempt {
     pub(super) share: Option<Arc<str>>,
     /// Time at which the instance has held it for too long.
     pub(super) deadline: Instant,
-    pub(super) stopped: oneshot::Receiver<Stop>,
+}
+
+/// Tells a run that it is not needed; the first reason counts.
+#[derive(Default)]
+pub(super) struct Stop {
+    because: OnceLock<Unneeded>,
+    told: Notify,
 }
 
 /// Why a run is not needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum Unneeded {
     /// Its queries were answered: do not start it; once started let it end, as its instance is busy anyway.
     Unwanted,
     /// Its clients went away: cancel it at the instance.
     Cancelled,
+    /// Its instance left, and nobody hears its end.
+    Left,
 }
 
 /// How an attempt ended.
@@ -145,6 +154,27 @@ pub(super) fn launch(driver: &Arc<Driver>, attempt: Attempt) {
     }
 }
 
+impl Stop {
+    pub(super) fn tell(&self, why: Unneeded) {
+        if self.because.set(why).is_ok() {
+            self.told.notify_one();
+        }
+    }
+
+    pub(super) fn is_told(&self) -> bool {
+        self.because.get().is_some()
+    }
+
+    /// Waits until its run is to end without its answer.
+    async fn cancels(&self) -> Unneeded {
+        self.told.notified().await;
+        match self.because.get() {
+            Some(why @ (Unneeded::Cancelled | Unneeded::Left)) => *why,
+            _ => std::future::pending().await,
+        }
+    }
+}
+
 impl Report {
     fn end(mut self, ending: Ending) {
         self.ending = ending;
@@ -171,7 +201,7 @@ impl Payload {
 impl Attempt {
     /// Its request, unless that is no longer wanted or cannot be sent.
     fn prepare(&mut self) -> Result<Prepared, Ending> {
-        if !matches!(self.stopped.try_recv(), Err(oneshot::error::TryRecvError::Empty)) {
+        if self.job.stop.is_told() {
             return Err(Ending::GivenUp);
         }
         let rows = self.job.inputs();
@@ -204,37 +234,24 @@ impl Attempt {
             once: job.pool.is_once(),
         };
         let client = &job.instance.client;
-        let mut call: BoxFuture<'_, _> = match request {
-            Ask::Predict(request) => {
-                let answer = client.infer(request, context);
-                Box::pin(async { answer.await.map(Heard::Predicted) })
-            }
-            Ask::Forward(request) => {
-                let answer = client.forward(request, context);
-                Box::pin(async { answer.await.map(Heard::Opaque) })
+        let answer = async {
+            match request {
+                Ask::Predict(request) => client.infer(request, context).await.map(Heard::Predicted),
+                Ask::Forward(request) => client.forward(request, context).await.map(Heard::Opaque),
             }
         };
-        let stop = tokio::select! {
+        let why = tokio::select! {
             biased;
-            answer = &mut call => return job.settle(driver, answer, &wanted, lengths),
-            stop = &mut self.stopped => stop,
+            answer = answer => return job.settle(driver, answer, &wanted, lengths),
+            why = job.stop.cancels() => why,
         };
-        match stop {
-            Ok(Stop::Unwanted) => {
-                let answer = call.await;
-                job.settle(driver, answer, &wanted, lengths)
-            }
-            Ok(Stop::Cancelled) => {
-                drop(call);
-                // At most until its deadline, but long enough for an answer.
-                let least = Instant::now() + driver.limits.health_timeout;
-                let longest = least.max(self.deadline);
-                let _ = timeout_at(longest, client.settled()).await;
-                Ending::GivenUp
-            }
-            // The instance left.
-            Err(_) => Ending::GivenUp,
+        if why == Unneeded::Cancelled {
+            // At most until its deadline, but long enough for an answer.
+            let least = Instant::now() + driver.limits.health_timeout;
+            let longest = least.max(self.deadline);
+            let _ = timeout_at(longest, client.settled()).await;
         }
+        Ending::GivenUp
     }
 }
 
@@ -288,7 +305,7 @@ impl Job {
     fn request(&self, rows: &[Row], lengths: Option<&Lengths>) -> Result<InferRequest, Error> {
         if let Some(parity) = self.parity() {
             return Ok(InferRequest {
-                model: self.model.clone(),
+                model: (*self.model).clone(),
                 id: String::new(),
                 parameters: Parameters::new(),
                 inputs: parity.inputs.clone(),

@@ -35,7 +35,7 @@ pub(super) struct Coded {
 pub(crate) struct Parity {
     pub(super) pool: Arc<Pool>,
     pub(super) coder: Arc<coding::Coder>,
-    pub(super) model: ModelRef,
+    pub(super) model: Arc<ModelRef>,
     pub(super) inputs: Vec<NamedTensor>,
     pub(super) group: GroupKey,
     pub(super) members: SmallVec<[(Weak<Call>, usize); 4]>,
@@ -161,7 +161,7 @@ impl State {
             };
             for (place, inputs) in queries.into_iter().enumerate() {
                 let parity = Arc::new(Parity {
-                    model: group.coder.model(place).unwrap_or_else(|| pool.model.clone()),
+                    model: group.coder.model(place).map_or_else(|| pool.model.clone(), Arc::new),
                     pool: pool.clone(),
                     coder: group.coder.clone(),
                     inputs,

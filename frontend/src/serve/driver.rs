@@ -20,6 +20,7 @@ use parm_shares::{Account, Table};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 
+use super::attempt::Unneeded;
 use super::call::{Call, Failed, Verdict};
 use super::clock::{Alarm, Clock, Timers};
 use super::coding;
@@ -199,7 +200,11 @@ impl Driver {
                 let known = state.pools.values_mut().filter_map(|lines| lines.stand_in.as_mut());
                 known.for_each(|known| known.doubts.forget(key));
                 // Nobody hears their ends.
-                state.running.values_mut().filter(|own| own.job.at == key).for_each(|own| own.stop = None);
+                state
+                    .running
+                    .values()
+                    .filter(|job| job.at == key)
+                    .for_each(|job| job.stop.tell(Unneeded::Left));
             });
         });
     }

@@ -81,7 +81,7 @@ impl Row {
             return None;
         }
         let copy = |input: &NamedTensor| {
-            let row = run(input, &self.inputs, self.index, 1)?.tensor;
+            let row = run(input, self.index, 1)?.tensor;
             let data = Bytes::copy_from_slice(row.data());
             Ok(NamedTensor::new(input.name.clone(), Tensor::new(row.datatype(), row.shape(), data)?))
         };
@@ -107,12 +107,10 @@ pub(crate) fn request(model: &ModelRef, rows: &[Row], longest: Option<usize>) ->
     let first = rows.first().ok_or(Error::NothingToConcatenate)?;
     let of_one = rows.iter().all(|row| Arc::ptr_eq(&row.inputs, &first.inputs));
     let inputs = &first.inputs;
-    let tensors = if of_one && is_run(rows) {
-        inputs
-            .tensors
-            .iter()
-            .map(|input| run(input, inputs, first.index, rows.len()))
-            .collect::<Result<_, _>>()?
+    let tensors = if is_whole(rows) {
+        inputs.tensors.clone()
+    } else if of_one && is_run(rows) {
+        inputs.tensors.iter().map(|input| run(input, first.index, rows.len())).collect::<Result<_, _>>()?
     } else {
         let places = 0..inputs.tensors.len();
         places.map(|place| concatenated(rows, place, of_one, longest)).collect::<Result<_, _>>()?
@@ -137,10 +135,7 @@ fn is_run(rows: &[Row]) -> bool {
     rows.windows(2).all(|pair| pair[0].index + 1 == pair[1].index)
 }
 
-fn run(input: &NamedTensor, inputs: &Inputs, start: usize, count: usize) -> Result<NamedTensor, Error> {
-    if count == inputs.rows {
-        return Ok(input.clone());
-    }
+fn run(input: &NamedTensor, start: usize, count: usize) -> Result<NamedTensor, Error> {
     let tensor = input.tensor.slice_rows(start, count)?;
     Ok(NamedTensor { name: input.name.clone(), tensor, parameters: input.parameters.clone() })
 }

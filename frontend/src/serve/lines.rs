@@ -19,7 +19,7 @@ pub(super) struct Lines {
     pub(super) pool: Arc<Pool>,
     pub(super) own: ModelKey,
     /// Its stand-in or its backup model.
-    pub(super) helper: Option<(ModelRef, ModelKey)>,
+    pub(super) helper: Option<(Arc<ModelRef>, ModelKey)>,
     /// What is known about its stand-in, if it ever had one.
     pub(super) stand_in: Option<Known>,
     /// Its parity models, which are all at the same instances.
@@ -82,7 +82,7 @@ impl State {
         let Some(lines) = self.pools.get_mut(&pool.id) else { return };
         let wanted = codes.stand_in.as_ref().map(|stand_in| &stand_in.model).or(codes.backup.as_ref());
         let files = |lines: &Lines| Some(lines.settings.as_ref()?.1.stand_in_files.clone());
-        let is_other = lines.helper.as_ref().map(|(model, _)| model) != wanted
+        let is_other = lines.helper.as_ref().map(|(model, _)| &**model) != wanted
             || (wanted.is_some() && files(lines).is_some_and(|known| known != in_force.stand_in_files));
         let mut gone = Vec::new();
         if is_other {
@@ -90,7 +90,7 @@ impl State {
             lines.stand_in.iter_mut().for_each(Known::restart);
             if let Some(wanted) = wanted {
                 let key = self.dispatcher.add_model(ModelSettings::default());
-                lines.helper = Some((wanted.clone(), key));
+                lines.helper = Some((wanted.clone().into(), key));
                 self.models.insert(key, pool.id);
             }
         }

@@ -54,7 +54,7 @@ pub(crate) struct Description {
 pub(crate) struct Pool {
     pub(crate) id: PoolId,
     /// The model as requested from instances.
-    pub(crate) model: ModelRef,
+    pub(crate) model: Arc<ModelRef>,
     /// The version in responses; empty if the instances have none.
     pub(crate) version: String,
     pub(crate) metadata: ModelMetadata,
@@ -145,14 +145,14 @@ impl Pool {
             members: PoolMembers::default(),
             lost: Mutex::default(),
             tally: Tally::default(),
-            model,
+            model: model.into(),
             metadata,
         }
     }
 
     /// The model as its instances describe it.
     pub(crate) fn description(&self) -> Description {
-        let (model, metadata) = (self.model.clone(), self.metadata.clone());
+        let (model, metadata) = ((*self.model).clone(), self.metadata.clone());
         Description { model, metadata, config: Some(self.config()) }
     }
 

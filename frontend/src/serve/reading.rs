@@ -204,7 +204,7 @@ impl State {
     pub(super) fn instance(&self, now: Time, id: InstanceId) -> Option<InstanceReading> {
         let key = *self.keys.get(&id)?;
         let own = self.dispatcher.instance(now, key)?;
-        let jobs = self.running.values().map(|running| &running.job);
+        let jobs = self.running.values();
         let oldest = jobs.filter(|job| job.at == key).map(|job| job.started).min();
         let known = self.pools.values().filter_map(|lines| lines.stand_in.as_ref());
         let compared = known.map(|known| known.doubts.of(key));

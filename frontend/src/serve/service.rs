@@ -268,7 +268,7 @@ impl Frontend {
         *pool = heir;
         let (parameters, outputs) = (inputs.parameters.clone(), inputs.outputs.clone());
         let request = InferRequest {
-            model: ModelRef { version: names_version.then(|| pool.version.clone()), ..pool.model.clone() },
+            model: ModelRef { version: names_version.then(|| pool.version.clone()), ..(*pool.model).clone() },
             id: inputs.id.clone(),
             parameters,
             inputs: inputs.tensors.clone(),

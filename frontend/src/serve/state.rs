@@ -14,7 +14,7 @@ use parm_protocol::fleet::OWN_SHARE;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use super::attempt::{self, Attempt, Ending, Job, Payload, Role, Stop};
+use super::attempt::{self, Attempt, Ending, Job, Payload, Role, Stop, Unneeded};
 use super::call::{Call, Failed, Output, QueryRow, Verdict};
 use super::coded::Coded;
 use super::coding::Work;
@@ -47,13 +47,6 @@ pub(super) enum Effect {
     Discard(#[allow(dead_code, reason = "held for the sake of its drop")] Payload),
 }
 
-/// A run that has not ended.
-pub(super) struct Running {
-    pub(super) job: Arc<Job>,
-    /// Stops it; `None` once it was stopped or its instance left.
-    pub(super) stop: Option<oneshot::Sender<Stop>>,
-}
-
 /// The dispatcher and its surroundings.
 pub(super) struct State {
     pub(super) dispatcher: Dispatcher<Payload, Output>,
@@ -63,7 +56,8 @@ pub(super) struct State {
     pub(super) coded: BTreeMap<PoolId, Coded>,
     pub(super) instances: HashMap<InstanceKey, Arc<Instance>>,
     pub(super) keys: HashMap<InstanceId, InstanceKey>,
-    pub(super) running: HashMap<JobKey, Running>,
+    /// Runs that have not ended.
+    pub(super) running: HashMap<JobKey, Arc<Job>>,
     pub(super) archive: Archive,
     /// Requests without a verdict.
     pub(super) calls: usize,
@@ -146,13 +140,12 @@ impl State {
                 self.effects.extend(launched.map(Effect::Launch));
             }
             Action::Cancel { job, reason, .. } => {
-                let stop = match reason {
-                    CancelReason::Outrun => Stop::Unwanted,
-                    CancelReason::Gone => Stop::Cancelled,
+                let why = match reason {
+                    CancelReason::Outrun => Unneeded::Unwanted,
+                    CancelReason::Gone => Unneeded::Cancelled,
                 };
-                if let Some(signal) = self.running.get_mut(&job).and_then(|running| running.stop.take()) {
-                    // The task may have ended just now.
-                    let _ = signal.send(stop);
+                if let Some(job) = self.running.get(&job) {
+                    job.stop.tell(why);
                 }
             }
             Action::Reply { query, payload, result } => {
@@ -198,8 +191,9 @@ impl State {
         };
         let instance = self.instances.get(&at)?.clone();
         instance.job_started();
-        let (stand_in, started) = (codes.stand_in.clone(), now);
-        let job = Arc::new(Job { key, role, why, at, instance, pool, model: runs, stand_in, rows, started });
+        let (stand_in, started, stop) = (codes.stand_in.clone(), now, Stop::default());
+        let job =
+            Arc::new(Job { key, role, why, at, instance, pool, model: runs, stand_in, rows, started, stop });
         self.job_given(now, &job);
         let mut latest = now;
         for Row { payload, query } in &job.rows {
@@ -228,10 +222,9 @@ impl State {
             }
         }
         let share = share(driver, &job);
-        let (stop, stopped) = oneshot::channel();
-        self.running.insert(key, Running { job: job.clone(), stop: Some(stop) });
+        self.running.insert(key, job.clone());
         let deadline = driver.clock.instant(latest + driver.limits.overrun);
-        Some(Attempt { job, share, deadline, stopped })
+        Some(Attempt { job, share, deadline })
     }
 
     fn reply(
@@ -312,7 +305,7 @@ impl State {
 
     /// Handles the end of an attempt.
     pub(super) fn finish(&mut self, driver: &Driver, key: JobKey, ending: Ending) {
-        let Some(Running { job, stop }) = self.running.remove(&key) else { return };
+        let Some(job) = self.running.remove(&key) else { return };
         let now = driver.clock.now();
         let took = now.since(job.started);
         let ok = matches!(ending, Ending::Completed(_));
@@ -335,7 +328,7 @@ impl State {
                 self.job_failed(now, &job, failure, &error);
                 End::Failed(failure)
             }
-            Ending::GivenUp if stop.is_none() => End::Cancelled,
+            Ending::GivenUp if job.stop.is_told() => End::Cancelled,
             Ending::GivenUp => End::Failed(Failure::Instance),
         };
         self.run_ended(now, &job, ok);

@@ -131,7 +131,7 @@ fn request(pool: &Pool, seeds: &[u64], scale: f32) -> Result<InferRequest, Strin
         Ok(NamedTensor::new(declared.name.clone(), tensor))
     });
     Ok(InferRequest {
-        model: pool.model.clone(),
+        model: (*pool.model).clone(),
         id: String::new(),
         parameters: Parameters::new(),
         inputs: inputs.collect::<Result<_, _>>()?,
