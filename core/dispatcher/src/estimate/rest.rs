@@ -98,12 +98,8 @@ impl Rest {
 
     /// The age at which this part of the runs has ended.
     pub(crate) fn quantile(&self, part: f64) -> f64 {
-        let mut left = self.total * part as f32;
-        let reached = self.weights.iter().position(|weight| {
-            left -= weight;
-            left <= 0.0
-        });
-        reached.map_or(self.late, |at| (EDGES[at] + EDGES[at + 1]) / 2.0)
+        let at = self.parts.partition_point(|reach| f64::from(*reach) > 1.0 - part).max(1) - 1;
+        (EDGES[at] + EDGES[at + 1]) / 2.0
     }
 
     /// The expected rest at an age.
