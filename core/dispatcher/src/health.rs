@@ -16,7 +16,7 @@ use crate::query::Failure;
 pub struct HealthSettings {
     /// Failures in a row.
     pub failures: u8,
-    /// The share of a model's instances that always stays in service: if most of them fail, they are hardly the cause.
+    /// The share of a model's instances that always stays in service, at least one: if most of them fail, they are hardly the cause.
     pub least_in_service: f64,
 }
 

@@ -1,8 +1,9 @@
 //! Policies: what differs between the ways to treat late queries, as data.
 //!
-//! A policy is a constant of [`Policy`]. To add one, add a constant here, a kind in core/settings (which may also give it codes or
-//! instances of its own), and a row in lab/tests/it/promises.rs. A policy that needs a new kind of work gets a field, which
-//! `Dispatcher::facts` passes on and `step` reads.
+//! A policy is a constant of [`Policy`]. To add one, add a constant here and a kind in core/settings (which may also give it codes or
+//! instances of its own); the compiler names the matches there that must know it. What is listed by hand: the tuner's space and the
+//! experiments' legend (lab/src/tuner/space.rs, lab/src/experiments/cell.rs), lab/tests/it/promises.rs, the page's test and
+//! docs/policies.md. A policy that needs a new kind of work gets a field, which `Dispatcher::facts` passes on and `step` reads.
 
 /// How the queries of a model are treated.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,7 +14,8 @@ pub struct Policy {
     pub runs: u8,
     /// Whether a query may be sent again: after a failure, and if `hedge` is set, when it is late.
     pub repeats: bool,
-    /// Whether a query gets a copy when that saves more time than it costs.
+    /// Whether a query gets a copy when that saves more time than it costs (`Books::copy_at`), if the budget has a token and few
+    /// queries wait. Copies at slow instances for which no query waits do not depend on it (`explores`).
     pub hedge: bool,
     /// A query that is older than this many usual runs of its model takes an approximate answer; later as the bound on such answers
     /// fills. Copies do not depend on it: they start when they pay.

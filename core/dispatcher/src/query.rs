@@ -222,7 +222,7 @@ pub(crate) struct Attempt {
 pub(crate) enum AttemptState {
     /// Waits for an instance.
     Wanted,
-    /// Runs, or waits in the instance's own queue.
+    /// Was sent to an instance, where it runs or waits in the instance's own queue.
     Running { job: JobKey, instance: InstanceKey, began: Time },
     /// Failed at an instance. An attempt that succeeds ends the query or becomes its offer.
     Failed { instance: InstanceKey, at: Time, failure: Failure },

@@ -7,8 +7,12 @@
 //! Choice: a free instance as fast as the fastest takes the first query in line. A free slower instance takes the last
 //! one, because the faster instances serve the older queries sooner. With n queries in line it stays idle while n faster instances
 //! would each end one of them sooner. A query waits for a faster instance at most for one run of
-//! the slow one and never past its deadline: the faster instances may hang or serve other models. A job whose rest is
-//! unknown or infinite makes its instance no faster one.
+//! the slow one and never past its deadline: the faster instances may hang or serve other models. After that, or while more queries
+//! wait than the instances run, the slow instance takes the first one too. A job whose rest is unknown or infinite makes its
+//! instance no faster one.
+//!
+//! Two rules are elsewhere: an instance that several frontends share has room only for what it has granted (`asks`), and copies
+//! leave the last free instances to shares that reserved them (`Dispatcher::is_reserved`).
 //!
 //! **An instance with a job older than any run before gets no further job while another has room**, unless it answers others
 //! beside it. It may hang, and an instance with several slots would collect queries. The same holds for an instance of which a

@@ -136,7 +136,7 @@ export class Cluster {
       outcomes: OUTCOMES, roles: ['deployed', 'copy', 'parity', 'backup', 'stand-in'], counts: COUNTS,
       rejections: ['queue_full', 'overload', 'no_instance', 'bad_query', 'deadline', 'failed'], budgets: ['retry', 'hedge'],
       columns: COLUMNS, states: STATES, reasons: REASONS, buckets: BUCKETS,
-      policies: ['none', 'equal', 'replicate', 'hedge', 'parm', 'parm+', 'approximate-backup', 'stand-in'],
+      policies: ['none', 'once', 'equal', 'replicate', 'hedge', 'parm', 'parm+', 'approximate-backup', 'stand-in'],
       bounds: { instances: 1024, events: EVENTS, queries: 1024, node_slow_factor: 2 } };
   }
 

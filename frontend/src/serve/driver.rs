@@ -223,7 +223,7 @@ impl Driver {
         });
     }
 
-    /// Removes a pool, whose queries go to the one that replaced it.
+    /// Removes a pool. Its jobs may still answer; its queries that wait are rejected because no instance serves it.
     pub(crate) fn forget(self: &Arc<Self>, pool: PoolId) {
         self.with(|state| state.forget(self, pool));
     }

@@ -46,7 +46,7 @@ impl Core {
         self.revision.load(Ordering::Relaxed)
     }
 
-    /// Changes dispatch settings; queries in progress are not affected. Nothing changes if `change` fails or if a
+    /// Changes dispatch settings, for queries in progress too. Nothing changes if `change` fails or if a
     /// policy needs codes that do not exist. `of` is the model concerned, or `None` for all.
     pub(crate) fn change_settings(
         self: &Arc<Self>,
