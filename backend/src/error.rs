@@ -27,8 +27,6 @@ pub enum Error {
     Load { path: PathBuf, message: String },
     #[error("wrong answers from '{}': compared with {name}, {difference}: use another engine, and report the model", path.display())]
     Untrue { path: PathBuf, name: &'static str, difference: String },
-    #[error("wrong parm_mask in config.pbtxt: {message}: name the input that masks padding, or remove it")]
-    Mask { message: String },
     #[error("cannot load '{}': tensor '{tensor}' has type {found}, which the protocol does not support", path.display())]
     TensorType { path: PathBuf, tensor: String, found: String },
     #[error("the model failed on this input: {message}")]

@@ -1,5 +1,4 @@
-//! A model that runs batches of listed sizes only: those of Triton's `preferred_batch_size`, or those that an engine needs
-//! on a card.
+//! A model that runs batches of listed sizes only: those that an engine needs on a card.
 //!
 //! A batch of another size gets copies of its last row up to the next size, and their outputs are dropped: a copy is valid
 //! wherever the row is, which zeros may not be. A batch above the largest size runs in several parts. Frontends need not

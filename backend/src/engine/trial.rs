@@ -86,7 +86,7 @@ fn values(datatype: DataType, count: usize, draw: Draw, random: &mut Random) -> 
 }
 
 /// Appends an element: a float, or a small whole number.
-pub(crate) fn push(data: &mut Vec<u8>, datatype: DataType, float: f64, whole: u8) {
+fn push(data: &mut Vec<u8>, datatype: DataType, float: f64, whole: u8) {
     match datatype {
         DataType::Bool => data.push(whole & 1),
         DataType::Fp16 => data.extend(f16::from_f64(float).to_le_bytes()),

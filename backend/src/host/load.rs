@@ -9,7 +9,7 @@ use parm_parity_models::repository::{Format, TritonConfig, Version};
 use parm_protocol::{MEASURED_ROWS, Shape};
 
 use super::loaded::{Loaded, Site};
-use super::{Host, padding, rows};
+use super::{Host, rows};
 use crate::engine::{self, Engine, FIXED_ROWS, Model, Spec, Texts, guarded, listed};
 use crate::payer::Payer;
 use crate::processor;
@@ -65,19 +65,12 @@ impl Host {
         let stated = triton(name, source);
         let declared = stated.max_batch_size.or(if is_onnx { None } else { Some(usize::MAX) });
         let (max_batch, whole) = most_rows(&self.config, name, declared, &mut *model);
-        // Without independent rows the rows of padding would change the answer.
-        let preferred = stated.preferred_sizes.iter().copied().filter(|size| *size <= max_batch).collect();
-        let sizes: Arc<[usize]> = fix_rows(&mut *model, preferred, max_batch)?.into();
+        let sizes: Arc<[usize]> = fix_rows(&mut *model, max_batch)?.into();
         let may_split = max_batch > 1 && sizes.is_empty();
         if may_split {
             model.split_rows();
         }
         let mut model = listed(model, &sizes);
-        let padding = if max_batch > 1 && self.config.warm_up_runs > 0 {
-            padding::shown(name, &mut *model, stated.mask.as_deref(), self.config.measure)?
-        } else {
-            None
-        };
         let warm = self.warm_up(name, max_batch, &mut *model)?;
         self.warm_up_sizes(&sizes, &warm, &mut *model)?;
         let (signature, version) = (model.signature().clone(), version.to_string());
@@ -104,7 +97,6 @@ impl Host {
         config.set_run_times(&warm.times);
         config.set_processor(&processor(self.config.engine.threads));
         config.set_unbatched(whole.as_deref());
-        config.set_padding(padding.as_ref());
         // A row of a pair has no form for ids.
         let is_single = signature.inputs.iter().all(|input| input.shape.get(1..) == Some(&[1][..]));
         config.set_token_ids(token_ids.as_ref().filter(|_| is_single));
@@ -168,12 +160,8 @@ impl Host {
             return Ok(());
         }
         sizes.iter().try_for_each(|rows| {
-            let failed = |error| {
-                let message = format!(
-                    "{rows} rows, a preferred_batch_size of config.pbtxt or a size for the card: {error}"
-                );
-                Error::WarmUp { message }
-            };
+            let failed =
+                |error| Error::WarmUp { message: format!("{rows} rows, a size for the card: {error}") };
             time(model, *rows, true, (1, None)).map(drop).map_err(failed)
         })
     }
@@ -239,14 +227,14 @@ fn most_rows(
     }
 }
 
-/// The only numbers of rows that a model runs: those that the repository prefers, or those that the engine needs because it
-/// is slow whenever the number changes. Any number if there are none.
+/// The only numbers of rows that a model runs, which the engine needs because it is slow whenever the number changes. Any
+/// number if there are none.
 ///
-/// Each that only the engine needs is run once, and those for which a card has too little memory are left out.
-fn fix_rows(model: &mut dyn Model, preferred: Vec<usize>, most: usize) -> Result<Vec<usize>, Error> {
-    if most <= 1 || !preferred.is_empty() {
-        model.fix_rows(&preferred)?;
-        return Ok(preferred);
+/// Each is run once, and those for which a card has too little memory are left out.
+fn fix_rows(model: &mut dyn Model, most: usize) -> Result<Vec<usize>, Error> {
+    // Without independent rows the rows that fill up a batch would change the answer.
+    if most <= 1 {
+        return Ok(Vec::new());
     }
     let wanted: Vec<usize> = FIXED_ROWS.into_iter().filter(|&rows| rows <= most).collect();
     let sizes = model.fix_rows(&wanted)?;
@@ -302,24 +290,17 @@ fn rising(mut times: Vec<Duration>) -> Vec<Duration> {
 fn triton(name: &str, source: &Source) -> TritonConfig {
     let Source::File(version) = source else { return TritonConfig::default() };
     let Some(config) = TritonConfig::beside(&version.path) else { return TritonConfig::default() };
-    let TritonConfig { max_batch_size, preferred_sizes, mask, ignored, problems } = &config;
+    let TritonConfig { max_batch_size, ignored, problems } = &config;
     let file = version.path.ancestors().nth(2).map(|folder| folder.join("config.pbtxt")).unwrap_or_default();
     for problem in problems {
         tracing::warn!(name, file = %file.display(), %problem, "config.pbtxt: a mistake is ignored");
     }
     let ignored = ignored.join(", ");
-    tracing::info!(
-        name,
-        max_batch_size,
-        ?preferred_sizes,
-        mask,
-        ignored,
-        "config.pbtxt: other fields are ignored"
-    );
+    tracing::info!(name, max_batch_size, ignored, "config.pbtxt: other fields are ignored");
     config
 }
 
-/// Loads a file, compares its answers, checks its mask and runs it once. Fails where a worker with these settings would not
+/// Loads a file, compares its answers and runs it once. Fails where a worker with these settings would not
 /// load it.
 pub fn try_file(engine: &dyn Engine, path: &Path, config: &Config) -> Result<(), Error> {
     guarded(|| {
@@ -329,14 +310,6 @@ pub fn try_file(engine: &dyn Engine, path: &Path, config: &Config) -> Result<(),
             Some(texts) => texts.over(model).0,
             None => model,
         };
-        if let Some(TritonConfig { max_batch_size, mask: Some(mask), .. }) = TritonConfig::beside(path) {
-            let name =
-                path.ancestors().nth(2).and_then(Path::file_name).unwrap_or_default().to_string_lossy();
-            // Whole requests are not padded.
-            if most_rows(config, &name, max_batch_size, &mut *model).0 > 1 {
-                padding::shown(&name, &mut *model, Some(&mask), config.measure)?;
-            }
-        }
         alone(&mut *model, false, 1).map(drop)
     })
 }
@@ -439,16 +412,15 @@ mod tests {
         let x = crate::engine::Declared { name: "x".into(), datatype: DataType::Fp32, shape: vec![-1, 2] };
         let signature = crate::engine::Signature { inputs: vec![x.clone()], outputs: vec![x] };
         // A model that runs on no blank input keeps its sizes.
-        for (preferred, most, memory, sizes) in [
-            (vec![], 64, 64, &[1, 2, 4, 8, 16, 32, 64][..]),
-            (vec![], 9, 64, &[1, 2, 4, 8]),
-            (vec![], 64, 5, &[1, 2, 4]),
-            (vec![], 2, 0, &[1, 2]),
-            (vec![], 0, 64, &[]),
-            (vec![3, 5], 64, 64, &[3, 5]),
+        for (most, memory, sizes) in [
+            (64, 64, &[1, 2, 4, 8, 16, 32, 64][..]),
+            (9, 64, &[1, 2, 4, 8]),
+            (64, 5, &[1, 2, 4]),
+            (2, 0, &[1, 2]),
+            (0, 64, &[]),
         ] {
             let mut model = Small { signature: signature.clone(), sizes: Vec::new(), most: memory };
-            assert_eq!(fix_rows(&mut model, preferred, most).unwrap(), sizes);
+            assert_eq!(fix_rows(&mut model, most).unwrap(), sizes);
             assert_eq!(model.sizes, sizes);
         }
     }

@@ -11,7 +11,6 @@ mod load;
 mod loaded;
 mod memory;
 mod order;
-mod padding;
 mod refresh;
 mod rows;
 
@@ -182,7 +181,6 @@ impl Host {
         let Call { request, arrived, deadline, caller } = call;
         validate::reject_sequences(&request.parameters)?;
         validate::independent(&request, model.rows() != Rows::Whole)?;
-        validate::padded(&request, &model.config)?;
         let rows = validate(&request, &model.metadata, model.rows())?;
         check_ids(&request, &model.metadata, || model.config.clone())?;
         refuse_classification(&request)?;

@@ -1,12 +1,12 @@
-//! Batching of requests, and models that want batches of the sizes that their `config.pbtxt` prefers.
+//! Batching of requests.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use parm_backend::engine::Spec;
 use parm_backend::{Batching, Config, EngineConfig};
-use parm_parity_models::onnx::{Builder, Tensor as Weights, Value};
-use parm_protocol::{InferRequest, InferenceService, ModelRef, NamedTensor, Tensor};
+use parm_parity_models::onnx::{Builder, Value};
+use parm_protocol::{InferenceService, ModelRef};
 use parm_workload::distribution::Distribution;
 
 use crate::support::{Served, config, quick, request, values};
@@ -91,52 +91,10 @@ async fn unbatched_model_runs_every_request_separately() {
     assert_eq!((sizes, statistics.execution_count), (vec![1], 3));
 }
 
-/// Adds 0, 10, 20 and 30 to the rows of a batch: it runs on four rows, and fails on two or eight. `max_batch_size` says that
-/// they are rows, although they depend on their place in the batch.
-fn write(root: &Path, sizes: &str) {
-    let mut graph = Builder::new("four", 1);
-    let input = graph.input(Value::batch_of_f32("x", &[1]));
-    let four = graph.constant(Weights::from_f32("four", &[4, 1], &[0., 10., 20., 30.]).unwrap());
-    let sum = graph.node("Add", "y", &[&input, &four]);
-    graph.output(Value::batch_of_f32(&sum, &[1]));
-    let text = format!("max_batch_size: 16\ndynamic_batching {{ preferred_batch_size: [ {sizes} ] }}\n");
-    put(root, "four", graph, &text);
-}
-
 /// Writes a model with its configuration.
 fn put(root: &Path, name: &str, graph: Builder, config: &str) {
     let folder = root.join(name).join("1");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("model.onnx"), graph.build().unwrap().bytes()).unwrap();
     std::fs::write(root.join(name).join("config.pbtxt"), config).unwrap();
-}
-
-fn start(root: &Path) -> Served {
-    let engine = EngineConfig { name: "tract".into(), ..EngineConfig::default() };
-    Served::start(Config { models: Some(root.into()), engine, ..Config::default() })
-}
-
-#[tokio::test]
-async fn engine_is_asked_for_listed_sizes_only() {
-    let root = tempfile::tempdir().unwrap();
-    write(root.path(), "4");
-    let served = start(root.path());
-    let request = |rows: &[f32]| InferRequest {
-        model: ModelRef::latest("four"),
-        inputs: vec![NamedTensor::new("x", Tensor::from_f32([rows.len(), 1].as_slice(), rows).unwrap())],
-        ..request(&[])
-    };
-    let answer = served.infer(request(&[1.0, 2.0])).await.unwrap();
-    assert_eq!(values(&answer), [1.0, 12.0]);
-    let answer = served.infer(request(&[1.0; 6])).await.unwrap();
-    assert_eq!(values(&answer), [1.0, 11.0, 21.0, 31.0, 1.0, 11.0], "in two parts");
-}
-
-#[tokio::test]
-async fn model_that_fails_on_a_listed_size_is_refused() {
-    let root = tempfile::tempdir().unwrap();
-    write(root.path(), "4, 8");
-    let served = start(root.path());
-    let error = served.worker.model_config(&ModelRef::latest("four")).unwrap_err().to_string();
-    assert!(error.contains("8 rows, a preferred_batch_size of config.pbtxt"), "{error}");
 }

@@ -5,7 +5,6 @@ mod batching;
 mod chat;
 mod engines;
 mod grants;
-mod padded;
 mod queueing;
 mod repository;
 mod support;
