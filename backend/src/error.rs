@@ -19,10 +19,6 @@ pub enum Error {
     Device { device: String, hint: &'static str },
     #[error("cannot use cuda:{number}: {reason}; for the CPU in its place, set 'cuda:{number},cpu'")]
     Card { number: usize, reason: String },
-    #[error(
-        "not enough memory: it needs {needed} MB, and {free} MB of backend.memory_mb = {limit} are free: raise it, or serve fewer models"
-    )]
-    Memory { needed: u64, free: u64, limit: u64 },
     #[error("cannot load '{}': {message}", path.display())]
     Load { path: PathBuf, message: String },
     #[error("wrong answers from '{}': compared with {name}, {difference}: use another engine, and report the model", path.display())]
@@ -45,8 +41,6 @@ pub enum Error {
         "warm-up failed: {message}: try another engine, or set backend.warm_up_runs to 0 if it does not run on zeros"
     )]
     WarmUp { message: String },
-    #[error("invalid emulated model '{}': {message}", path.display())]
-    Emulated { path: PathBuf, message: String },
     #[error(transparent)]
     Times(#[from] parm_workload::Error),
     #[error("invalid fault plan: {message}")]

@@ -46,7 +46,6 @@ pub struct Metrics {
     panics: IntCounterVec,
     batch_limit: IntGaugeVec,
     batch_speedup: prometheus::GaugeVec,
-    memory: IntGaugeVec,
     loads: IntCounterVec,
     share_used: prometheus::CounterVec,
     share_entitled: prometheus::CounterVec,
@@ -150,10 +149,6 @@ impl Metrics {
             panics: counter("parm_instance_panics_total".into(), "Panics of the engine, survived", MODEL)?,
             batch_limit: gauge("parm_instance_batch_limit".into(), "Rows that batching puts together")?,
             batch_speedup: speedup,
-            memory: gauge(
-                "parm_instance_model_memory_bytes".into(),
-                "Memory that a loaded model counts with",
-            )?,
             share_used: share("parm_share_used_seconds_total", used)?,
             share_entitled: share("parm_share_entitled_seconds_total", entitled)?,
             share_waiting,
@@ -195,7 +190,7 @@ impl Metrics {
         for counter in counters.into_iter().chain(&self.durations) {
             let _ = counter.remove_label_values(labels);
         }
-        for gauge in [&self.pending, &self.batch_limit, &self.memory] {
+        for gauge in [&self.pending, &self.batch_limit] {
             let _ = gauge.remove_label_values(labels);
         }
         let _ = self.service_time.remove_label_values(labels);
@@ -211,11 +206,6 @@ impl Metrics {
                 }
             }
         }
-    }
-
-    /// The memory that a version of a model counts with.
-    pub(crate) fn memory(&self, model: &str, version: u64) -> IntGauge {
-        self.memory.with_label_values(&[model, &version.to_string()])
     }
 
     pub(crate) fn share(&self, payer: &Payer) -> ShareMetrics {

@@ -39,9 +39,6 @@ const NOT_A_TENSOR: &str = "map or sequence (from skl2onnx: export the model wit
 /// The end of tract's error for a model that ONNX Runtime may run.
 pub const TRY_ORT: &str = ": engine 'ort' may run it (pip install onnxruntime)";
 
-/// Numbers of rows for an engine that needs fixed ones.
-pub(crate) const FIXED_ROWS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
-
 /// A runtime for models.
 pub trait Engine: Send + Sync {
     /// The protocol's platform name of this engine's models, such as `onnx_tract`.
@@ -49,16 +46,6 @@ pub trait Engine: Send + Sync {
 
     /// Loads a model and prepares it to run.
     fn load(&self, path: &Path, config: &EngineConfig) -> Result<Box<dyn Model>, Error>;
-
-    /// Whether the instances of a model share its weights.
-    fn shares_weights(&self) -> bool {
-        false
-    }
-
-    /// How often an instance has the weights of a file.
-    fn copies_of_weights(&self, _path: &Path) -> usize {
-        1
-    }
 
     /// Other ways to run the same file, by name. Their answers must be this engine's but for rounding.
     fn references(&self, _config: &EngineConfig) -> Vec<(&'static str, Box<dyn Engine>)> {

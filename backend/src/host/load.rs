@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use parm_parity_models::repository::{Format, TritonConfig, Version};
+use parm_parity_models::repository::{TritonConfig, Version};
 use parm_protocol::{MEASURED_ROWS, Shape};
 
 use super::loaded::{Loaded, Site};
 use super::{Host, rows};
-use crate::engine::{self, Engine, FIXED_ROWS, Model, Spec, Texts, guarded, listed};
+use crate::engine::{self, Engine, Model, Spec, Texts, guarded, listed};
 use crate::payer::Payer;
 use crate::processor;
 use crate::{Config, Error};
@@ -25,10 +25,7 @@ impl Source {
     /// The engine that runs it, and the file to load.
     fn engine(&self, config: &Config) -> Result<(Box<dyn Engine>, &Path), Error> {
         let (engine, path): (Box<dyn Engine>, &Path) = match self {
-            Source::File(version) if version.format == Format::Onnx => {
-                (engine::by_name(&config.engine.name, &config.engine)?, &version.path)
-            }
-            Source::File(version) => (Box::new(Spec::read(&version.path)?), &version.path),
+            Source::File(version) => (engine::by_name(&config.engine.name, &config.engine)?, &version.path),
             Source::Emulated(spec) => (Box::new(spec.clone()), Path::new("")),
         };
         Ok((engine, path))
@@ -39,14 +36,9 @@ impl Host {
     /// Loads one version, off the instances' threads.
     pub(super) fn load(&self, name: &str, version: u64, source: &Source) -> Result<Loaded, Error> {
         let started = Instant::now();
-        let bytes = match source {
-            Source::File(stored) => self.config.memory_of(stored)?,
-            Source::Emulated(_) => 0,
-        };
-        let memory = self.memory.claim(bytes, self.metrics.memory(name, version))?;
         let (engine, path) = source.engine(&self.config)?;
         let platform = engine.platform();
-        let is_onnx = matches!(source, Source::File(version) if version.format == Format::Onnx);
+        let is_onnx = matches!(source, Source::File(_));
         let read = || guarded(|| engine.load(path, &self.config.engine));
         let mut model = read()?;
         if is_onnx && self.config.warm_up_runs > 0 {
@@ -112,7 +104,6 @@ impl Host {
             payer: Payer::of_model(name, &self.shares),
             site,
             batch_limit: warm.limit,
-            _memory: memory,
             statistics,
             replicas,
         })
@@ -226,6 +217,9 @@ fn most_rows(
         }
     }
 }
+
+/// Numbers of rows for an engine that needs fixed ones.
+const FIXED_ROWS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 
 /// The only numbers of rows that a model runs, which the engine needs because it is slow whenever the number changes. Any
 /// number if there are none.

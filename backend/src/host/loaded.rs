@@ -5,7 +5,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use parm_protocol::{ModelConfig, ModelMetadata, Rows, Tensor};
 
-use super::memory::Claim;
 use crate::Error;
 use crate::engine::{Model, guarded};
 use crate::metrics::Statistics;
@@ -25,8 +24,6 @@ pub(crate) struct Loaded {
     /// Maximum rows of a batch; 1 if batching does not pay.
     pub(crate) batch_limit: usize,
     pub(crate) statistics: Statistics,
-    /// The memory that it counts with.
-    pub(super) _memory: Claim,
     /// The place for runs of one row.
     pub(super) site: Site,
     /// One replica per concurrent run, so that a run always finds a free one, usually its own instance's.

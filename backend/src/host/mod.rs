@@ -9,7 +9,6 @@
 mod catalogue;
 mod load;
 mod loaded;
-mod memory;
 mod order;
 mod refresh;
 mod rows;
@@ -60,7 +59,6 @@ pub(crate) enum Layout {
 pub(crate) struct Host {
     pub(crate) config: Config,
     pub(crate) place: Place,
-    memory: Arc<memory::Memory>,
     layout: Layout,
     pub(crate) metrics: Metrics,
     pub(crate) faults: Option<Arc<Faults>>,
@@ -121,7 +119,6 @@ impl Host {
         Ok(Arc::new(Self {
             shares: Table::new(&config.shares),
             place: Place { node: config.node.clone(), zone: config.zone.clone(), card: config.card.clone() },
-            memory: memory::Memory::new(&config),
             config,
             layout,
             metrics,

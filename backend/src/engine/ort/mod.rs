@@ -30,7 +30,7 @@ pub(super) use library::{found, library};
 use gpu::Gpu;
 use library::entries;
 
-use super::{Chosen, Declared, Engine, FIXED_ROWS, Model, NOT_A_TENSOR, Signature, guarded};
+use super::{Chosen, Declared, Engine, Model, NOT_A_TENSOR, Signature, guarded};
 use crate::engine::compare::operators;
 use crate::{EngineConfig, Error};
 
@@ -109,15 +109,6 @@ impl Engine for Ort {
             recurrent: RECURRENT.iter().any(|operator| operators.contains(*operator)),
             loops: ["Loop", "Scan"].iter().any(|operator| operators.contains(*operator)),
         }))
-    }
-
-    fn copies_of_weights(&self, path: &Path) -> usize {
-        match self.gpu {
-            Some(_) if has_convolutions(&operators(path)) => {
-                sizes::affordable(&FIXED_ROWS, bytes(path)).len().max(1)
-            }
-            _ => 1,
-        }
     }
 
     fn references(&self, _: &EngineConfig) -> Vec<(&'static str, Box<dyn Engine>)> {

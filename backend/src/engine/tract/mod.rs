@@ -78,10 +78,6 @@ impl Engine for Tract {
         })?))
     }
 
-    fn shares_weights(&self) -> bool {
-        true
-    }
-
     fn references(&self, config: &EngineConfig) -> Vec<(&'static str, Box<dyn Engine>)> {
         let plain: Box<dyn Engine> = Box::new(Tract { optimises: false });
         let other = super::ort::found(config)
