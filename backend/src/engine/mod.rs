@@ -7,7 +7,6 @@
 mod compare;
 mod cuda;
 mod emulated;
-mod listed;
 mod ort;
 mod signature;
 mod strings;
@@ -25,7 +24,6 @@ use parm_protocol::{Shape, Tensor};
 pub use compare::compare;
 pub use cuda::Device;
 pub use emulated::Spec;
-pub(crate) use listed::{joined, listed};
 pub use signature::{Declared, Signature};
 pub use strings::texts_of;
 pub use text::Texts;
@@ -158,6 +156,16 @@ pub fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let message = text.or_else(|| panic.downcast_ref::<String>().cloned());
         Err(Error::Panicked { message: message.unwrap_or_else(|| "no message".into()) })
     })
+}
+
+/// Tensors of several runs, stacked one by one.
+pub(crate) fn joined(parts: &[impl AsRef<[Tensor]>]) -> Result<Vec<Tensor>, parm_protocol::Error> {
+    let count = parts.first().map_or(0, |part| part.as_ref().len());
+    let joined = |at: usize| {
+        let rows: Vec<Tensor> = parts.iter().filter_map(|part| part.as_ref().get(at).cloned()).collect();
+        Tensor::concat_rows(&rows)
+    };
+    (0..count).map(joined).collect()
 }
 
 /// The value of a variable that other programs set, and that users expect to work here too; `None` if it is unset or empty.

@@ -1,7 +1,6 @@
 //! Loads a model: reads it, replicates it, warms it up, and measures whether batching pays.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -10,7 +9,7 @@ use parm_protocol::{MEASURED_ROWS, Shape};
 
 use super::loaded::{Loaded, Site};
 use super::{Host, rows};
-use crate::engine::{self, Engine, Model, Spec, Texts, guarded, listed};
+use crate::engine::{self, Engine, Model, Spec, Texts, guarded};
 use crate::payer::Payer;
 use crate::processor;
 use crate::{Config, Error};
@@ -57,12 +56,11 @@ impl Host {
         let stated = triton(name, source);
         let declared = stated.max_batch_size.or(if is_onnx { None } else { Some(usize::MAX) });
         let (max_batch, whole) = most_rows(&self.config, name, declared, &mut *model);
-        let sizes: Arc<[usize]> = fix_rows(&mut *model, max_batch)?.into();
+        let sizes = fix_rows(&mut *model, max_batch)?;
         let may_split = max_batch > 1 && sizes.is_empty();
         if may_split {
             model.split_rows();
         }
-        let mut model = listed(model, &sizes);
         let warm = self.warm_up(name, max_batch, &mut *model)?;
         self.warm_up_sizes(&sizes, &warm, &mut *model)?;
         let (signature, version) = (model.signature().clone(), version.to_string());
@@ -75,7 +73,7 @@ impl Host {
                 if may_split {
                     replica.split_rows();
                 }
-                Ok(listed(replica, &sizes))
+                Ok(replica)
             };
             let mut replica = model.replica().map_or_else(another, Ok)?;
             self.warm_up_sizes(&sizes, &warm, &mut *replica)?;
