@@ -15,7 +15,7 @@ use prometheus::{
 };
 
 use crate::Error;
-use crate::payer::Payer;
+use crate::instance::Payer;
 
 const MODEL: &[&str] = &["model", "version"];
 

@@ -4,12 +4,10 @@
 //! code stays on the other side of the instance's queue. The types of a runtime stay in its file. A new engine is one
 //! file here and one arm of `choose`.
 
-mod compare;
-mod cuda;
+use bytes::{BufMut, Bytes, BytesMut};
 mod emulated;
 mod ort;
 mod signature;
-mod strings;
 mod text;
 mod tract;
 pub(crate) mod trial;
@@ -18,15 +16,13 @@ use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use parm_protocol::texts::TokenIds;
+use parm_protocol::texts::{TokenIds, ids_of};
 use parm_protocol::{Shape, Tensor};
 
-pub use compare::compare;
-pub use cuda::Device;
 pub use emulated::Spec;
 pub use signature::{Declared, Signature};
-pub use strings::texts_of;
 pub use text::Texts;
+pub use trial::compare;
 
 use crate::{EngineConfig, Error};
 
@@ -174,9 +170,69 @@ fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
+/// A device, and whether the CPU may replace it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// The number of the CUDA device; `None` for the CPU.
+    pub cuda: Option<usize>,
+    /// Whether models run on the CPU if the CUDA device cannot be used.
+    pub or_cpu: bool,
+}
+
+/// Largest number of a device: far more than a machine has, and small enough for every library.
+const MOST_NUMBER: usize = 1024;
+
+impl Device {
+    /// The CPU.
+    pub const CPU: Self = Self { cuda: None, or_cpu: false };
+
+    /// Reads the configured text; `None` if it has another form.
+    pub fn read(text: &str) -> Option<Self> {
+        if text == "cpu" {
+            return Some(Self::CPU);
+        }
+        let (device, or_cpu) = match text.split_once(',') {
+            Some((device, rest)) => (device, (rest.trim() == "cpu").then_some(true)?),
+            None => (text, false),
+        };
+        let number = match device.trim_end() {
+            "cuda" => 0,
+            device => device.strip_prefix("cuda:")?.parse().ok().filter(|&number| number <= MOST_NUMBER)?,
+        };
+        Some(Self { cuda: Some(number), or_cpu })
+    }
+}
+
+/// The elements of a `BYTES` tensor; ONNX strings are UTF-8.
+fn unpack(tensor: &Tensor) -> Result<Vec<String>, Error> {
+    tensor.strings().map(text_of).collect()
+}
+
+/// The same without rows of token ids.
+pub fn texts_of(tensor: &Tensor) -> Result<Vec<String>, Error> {
+    tensor.strings().filter(|string| ids_of(string).is_none()).map(text_of).collect()
+}
+
+/// One of them.
+fn text_of(string: &[u8]) -> Result<String, Error> {
+    let text = std::str::from_utf8(string);
+    text.map(str::to_owned).map_err(|error| Error::Run { message: format!("a string is not UTF-8: {error}") })
+}
+
+/// Strings as the data of a `BYTES` tensor.
+fn pack(texts: &[String]) -> Bytes {
+    let mut data = BytesMut::with_capacity(texts.iter().map(|text| text.len() + 4).sum());
+    for text in texts {
+        data.put_u32_le(u32::try_from(text.len()).unwrap_or(u32::MAX));
+        data.put_slice(text.as_bytes());
+    }
+    data.freeze()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use parm_protocol::DataType;
 
     #[test]
     fn unknown_engine_error_lists_the_engines() {
@@ -236,5 +292,37 @@ mod tests {
     fn panic_becomes_an_error_with_its_message() {
         let outcome: Result<(), Error> = guarded(|| panic!("index {} is out of range", 7));
         assert_eq!(outcome, Err(Error::Panicked { message: "index 7 is out of range".into() }));
+    }
+
+    #[test]
+    fn device_is_cpu_or_cuda_with_a_number_and_a_fallback() {
+        let cuda = |number, or_cpu| Some(Device { cuda: Some(number), or_cpu });
+        for (text, device) in [
+            ("cpu", Some(Device::CPU)),
+            ("cuda", cuda(0, false)),
+            ("cuda:3", cuda(3, false)),
+            ("cuda:3,cpu", cuda(3, true)),
+            ("cuda, cpu", cuda(0, true)),
+        ] {
+            assert_eq!(Device::read(text), device, "{text}");
+        }
+        for text in
+            ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "cpu,cuda:0", "cuda:0,cuda:1", "cuda:5000", "cpu,"]
+        {
+            assert_eq!(Device::read(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn strings_survive_a_round_trip() {
+        let texts = ["", "grün", "b"].map(String::from);
+        let tensor = Tensor::new(DataType::Bytes, [3].as_slice(), pack(&texts)).unwrap();
+        assert_eq!(unpack(&tensor).unwrap(), texts);
+        let ids = Bytes::from_static(b"\x05\0\0\0\xff\x07\0\0\0\x01\0\0\0a");
+        let tensor = Tensor::new(DataType::Bytes, [2].as_slice(), ids).unwrap();
+        assert_eq!(texts_of(&tensor).unwrap(), ["a"]);
+        let broken = Bytes::from_static(b"\x01\0\0\0\xff");
+        let tensor = Tensor::new(DataType::Bytes, [1].as_slice(), broken).unwrap();
+        assert!(matches!(unpack(&tensor), Err(Error::Run { .. })));
     }
 }

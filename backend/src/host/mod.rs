@@ -8,7 +8,6 @@
 
 mod catalogue;
 mod load;
-mod loaded;
 mod order;
 mod refresh;
 mod rows;
@@ -29,15 +28,14 @@ use parm_shares::Table;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use catalogue::Catalogue;
-pub use load::try_file;
-pub(crate) use loaded::Loaded;
-use loaded::Site;
+pub(crate) use catalogue::Loaded;
+use catalogue::{Catalogue, Site};
+pub use load::{processor, try_file};
 use order::Orders;
 
 use crate::engine;
+use crate::instance::Payer;
 use crate::instance::{Job, Pending, Queue, Seats, Setup};
-use crate::payer::Payer;
 use crate::{Config, Error, Faults, Metrics};
 
 /// Priority of requests that set none, between 1 (first) and 255 (last).

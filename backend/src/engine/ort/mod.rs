@@ -32,8 +32,8 @@ pub(super) use library::{found, library};
 use gpu::Gpu;
 use library::entries;
 
-use super::{Chosen, Declared, Engine, Model, NOT_A_TENSOR, Signature, guarded, strings};
-use crate::engine::compare::operators;
+use super::{Chosen, Declared, Engine, Model, NOT_A_TENSOR, Signature, guarded, pack, unpack};
+use crate::engine::trial::operators;
 use crate::{EngineConfig, Error};
 
 #[derive(Clone)]
@@ -391,7 +391,7 @@ fn truths(tensor: &Tensor) -> Result<SessionInputValue<'_>, Error> {
 }
 
 fn texts(tensor: &Tensor) -> Result<SessionInputValue<'_>, Error> {
-    let texts = strings::unpack(tensor)?;
+    let texts = unpack(tensor)?;
     // The library's interface takes strings that end with it.
     if let Some(at) = texts.iter().position(|text| text.contains('\0')) {
         let message = format!("string {at} has the character U+0000, which ONNX Runtime does not take");
@@ -416,7 +416,7 @@ fn extract_truths(value: &DynValue) -> Result<(&ort::value::Shape, Bytes), Error
 
 fn extract_texts(value: &DynValue) -> Result<(&ort::value::Shape, Bytes), Error> {
     let (shape, texts) = value.try_extract_strings().map_err(failed)?;
-    Ok((shape, strings::pack(&texts)))
+    Ok((shape, pack(&texts)))
 }
 
 fn dims(tensor: &Tensor) -> Vec<i64> {

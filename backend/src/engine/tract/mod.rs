@@ -29,7 +29,7 @@ use tract_onnx::tract_hir::internal::{
     DimFact, GenericFactoid, InferenceFact, ShapeFactoid, Tensor as Native, ToDim,
 };
 
-use super::{Declared, Engine, Model, NOT_A_TENSOR, Signature, TRY_ORT, guarded, strings};
+use super::{Declared, Engine, Model, NOT_A_TENSOR, Signature, TRY_ORT, guarded, pack, unpack};
 use crate::{EngineConfig, Error};
 
 /// The engine, with or without graph optimisation.
@@ -277,7 +277,7 @@ fn describe(error: &TractError) -> String {
 fn to_native(tensor: &Tensor) -> Result<TValue, Error> {
     let datatype = native_type(tensor.datatype())?;
     if datatype == DatumType::String {
-        let strings = strings::unpack(tensor)?;
+        let strings = unpack(tensor)?;
         return Ok(tensor1(&strings).into_shape(tensor.shape()).map_err(failed)?.into_tvalue());
     }
     let mut native = Native::zero_dt(datatype, tensor.shape()).map_err(failed)?;
@@ -298,7 +298,7 @@ fn from_native(native: &Native, declared: DataType) -> Result<Tensor, Error> {
     let native = native.cast_to_dt(wanted).map_err(failed)?;
     let data = if wanted == DatumType::String {
         let view = native.try_as_plain_ram().map_err(failed)?;
-        strings::pack(view.as_slice::<String>().map_err(failed)?)
+        pack(view.as_slice::<String>().map_err(failed)?)
     } else {
         Bytes::copy_from_slice(native.as_bytes())
     };
