@@ -128,7 +128,7 @@ impl Host {
         };
         let took = started.elapsed();
         let limit = self.config.batching.max_batch.get().min(max_batch);
-        let batch = if limit > 1 { time(model, limit, true, (runs, None)).map(Some) } else { Ok(None) };
+        let batch = if limit > 1 { time(model, limit, true, runs).map(Some) } else { Ok(None) };
         match batch {
             Ok(None) => {}
             Ok(Some(batch)) => {
@@ -153,7 +153,7 @@ impl Host {
         sizes.iter().try_for_each(|rows| {
             let failed =
                 |error| Error::WarmUp { message: format!("{rows} rows, a size for the card: {error}") };
-            time(model, *rows, true, (1, None)).map(drop).map_err(failed)
+            time(model, *rows, true, 1).map(drop).map_err(failed)
         })
     }
 
@@ -175,7 +175,7 @@ impl Host {
         for rows in MEASURED_ROWS.into_iter().skip(1) {
             let started = Instant::now();
             // Larger sizes take at least as long. The first run, which also compiles, is not counted.
-            if started + took > until || time(model, rows, true, (1, Some(started))).is_err() {
+            if started + took > until || time(model, rows, true, 1).is_err() {
                 break;
             }
             sizes.push(rows);
@@ -232,7 +232,7 @@ fn fix_rows(model: &mut dyn Model, most: usize) -> Result<Vec<usize>, Error> {
     }
     let wanted: Vec<usize> = FIXED_ROWS.into_iter().filter(|&rows| rows <= most).collect();
     let sizes = model.fix_rows(&wanted)?;
-    let mut fails = |rows: usize| time(model, rows, true, (1, None)).is_err();
+    let mut fails = |rows: usize| time(model, rows, true, 1).is_err();
     let Some(smallest) = sizes.first() else { return Ok(sizes) };
     if fails(*smallest) {
         // Blank inputs show nothing about this model. The warm-up tells.
@@ -320,20 +320,14 @@ struct Warm {
 
 /// Times one row of blank inputs. The inner error is that of a model which runs on other inputs only.
 fn alone(model: &mut dyn Model, batched: bool, runs: u32) -> Result<Result<Duration, Error>, Error> {
-    match time(model, 1, batched, (runs, None)) {
+    match time(model, 1, batched, runs) {
         Err(error) if !rows::runs(model) => Err(Error::WarmUp { message: error.to_string() }),
         outcome => Ok(outcome),
     }
 }
 
-/// Median time of some runs on blank inputs, after one that is not counted; of fewer, but at least one, if they take
-/// too long.
-fn time(
-    model: &mut dyn Model,
-    rows: usize,
-    batched: bool,
-    (runs, until): (u32, Option<Instant>),
-) -> Result<Duration, Error> {
+/// Median time of some runs on blank inputs, after one that is not counted.
+fn time(model: &mut dyn Model, rows: usize, batched: bool, runs: u32) -> Result<Duration, Error> {
     let inputs = model.signature().blank(rows)?;
     let shapes: Vec<Shape> = inputs.iter().map(|input| Shape::from(input.shape())).collect();
     guarded(|| model.prepare(&shapes))?;
@@ -345,9 +339,6 @@ fn time(
         if let Some(odd) = outputs.iter().find(|output| batched && output.rows() != rows) {
             let message = format!("{rows} rows given, {} returned", odd.rows());
             return Err(Error::Run { message });
-        }
-        if times.len() > 1 && until.is_some_and(|until| Instant::now() >= until) {
-            break;
         }
     }
     let counted = &mut times[1..];
