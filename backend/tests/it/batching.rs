@@ -1,15 +1,15 @@
-//! Batching of requests.
+//! Batching of requests, and models whose first dimension is a batch or only looks like one.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use parm_backend::engine::Spec;
-use parm_backend::{Batching, Config, EngineConfig};
-use parm_parity_models::onnx::{Builder, Value};
-use parm_protocol::{InferenceService, ModelRef};
+use parm_backend::{Batching, Config};
+use parm_parity_models::onnx::{Attribute, Builder, Tensor as Weights, Value};
+use parm_protocol::fleet::ROWS;
+use parm_protocol::{Code, InferenceService, ModelRef};
 use parm_workload::distribution::Distribution;
 
-use crate::support::{Served, config, quick, request, values};
+use crate::support::{Served, config, of_folder, put, quick, request, values, with};
 
 /// A model for which a batch of 8 pays if `per_row_ms` is less than the service time of a single row.
 fn batching(per_row_ms: f64) -> Config {
@@ -66,14 +66,10 @@ async fn batching_is_off_for_a_model_that_it_slows_down() {
 #[tokio::test]
 async fn unbatched_model_runs_every_request_separately() {
     let root = tempfile::tempdir().unwrap();
-    let mut graph = Builder::new("m", 1);
-    let input = graph.input(Value::batch_of_f32("input", &[4]));
-    let doubled = graph.node("Add", "output", &[&input, &input]);
-    graph.output(Value::batch_of_f32(&doubled, &[4]));
-    put(root.path(), "m", graph, "max_batch_size: 0");
-    let engine = EngineConfig { name: "tract".into(), ..EngineConfig::default() };
-    let models = Some(root.path().into());
-    let served = Served::start(Config { models, engine, emulated: BTreeMap::new(), ..batching(0.0) });
+    let doubled = |graph: &mut Builder, input: &str| graph.node("Add", "doubled", &[input, input]);
+    put(root.path(), "m", 1, &graph(doubled), &[("../config.pbtxt", "max_batch_size: 0")]);
+    let batching = batching(0.0).batching;
+    let served = Served::start(Config { batching, ..of_folder(root.path()) });
     assert_eq!(served.metric("parm_instance_batch_limit"), 1.0);
     let config = served.worker.model_config(&ModelRef::latest("m")).unwrap();
     assert_eq!((config.max_batch_size, &*config.input[0].dims), (0, &[-1, 4][..]));
@@ -91,10 +87,44 @@ async fn unbatched_model_runs_every_request_separately() {
     assert_eq!((sizes, statistics.execution_count), (vec![1], 3));
 }
 
-/// Writes a model with its configuration.
-fn put(root: &Path, name: &str, graph: Builder, config: &str) {
-    let folder = root.join(name).join("1");
-    std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join("model.onnx"), graph.build().unwrap().bytes()).unwrap();
-    std::fs::write(root.join(name).join("config.pbtxt"), config).unwrap();
+/// A graph of rows of four values.
+fn graph(operators: impl FnOnce(&mut Builder, &str) -> String) -> Vec<u8> {
+    let mut graph = Builder::new("m", 1);
+    let input = graph.input(Value::batch_of_f32("input", &[4]));
+    let output = operators(&mut graph, &input);
+    graph.output(Value::batch_of_f32(&output, &[4]));
+    graph.build().unwrap().bytes().to_vec()
+}
+
+/// A softmax of each row, and a running sum over the rows if they are to depend on each other.
+fn softmax(mixes: bool) -> Vec<u8> {
+    graph(|graph, input| {
+        let rows = graph.node_with("Softmax", "s", &[input], [("axis", Attribute::Int(1))]);
+        if !mixes {
+            return rows;
+        }
+        let axis = graph.constant(Weights::from_i64("axis", &[], &[0]).unwrap());
+        graph.node("CumSum", "mix", &[&rows, &axis])
+    })
+}
+
+/// A frontend that described an older file of the model sends parts of requests.
+#[tokio::test]
+async fn part_of_a_request_is_rejected_when_rows_depend() {
+    for (mixes, rejected) in [(true, Some(Code::NotFound)), (false, None)] {
+        let root = tempfile::tempdir().unwrap();
+        put(root.path(), "m", 1, &softmax(mixes), &[]);
+        let served = Served::start(of_folder(root.path()));
+        assert!(served.infer(request(&[0.5; 4])).await.is_ok(), "{mixes}");
+        let part = served.infer(with(request(&[0.5; 4]), ROWS, true)).await;
+        assert_eq!(part.err().map(|error| error.code()), rejected, "{mixes}");
+    }
+}
+
+#[tokio::test]
+async fn configuration_overrules_what_was_shown() {
+    let root = tempfile::tempdir().unwrap();
+    put(root.path(), "m", 1, &softmax(true), &[("../config.pbtxt", "max_batch_size: 8")]);
+    let config = Served::start(of_folder(root.path())).worker.model_config(&ModelRef::latest("m")).unwrap();
+    assert_eq!((config.max_batch_size, config.unbatched()), (8, None));
 }

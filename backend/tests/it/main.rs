@@ -1,6 +1,5 @@
 //! Tests of the backend through the public API: models on disk, requests in, predictions out.
 
-mod batch_axis;
 mod batching;
 mod chat;
 mod engines;

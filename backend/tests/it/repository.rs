@@ -1,14 +1,13 @@
 //! Models that are added, changed and removed while others are served.
 
-use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use parm_backend::{Config, EngineConfig, VersionPolicy};
+use parm_backend::{Config, VersionPolicy};
 use parm_parity_models::onnx::{Builder, Tensor as Weights, Value};
 use parm_protocol::{InferenceService, ModelRef};
 
-use crate::support::{Served, request, values};
+use crate::support::{Served, of_folder, put, request, values};
 
 fn model(outputs: usize) -> Vec<u8> {
     let mut graph = Builder::new("m", 1);
@@ -20,22 +19,8 @@ fn model(outputs: usize) -> Vec<u8> {
     graph.build().unwrap().bytes().to_vec()
 }
 
-fn put(root: &Path, version: u64, content: &[u8]) {
-    let folder = root.join("m").join(version.to_string());
-    fs::create_dir_all(&folder).unwrap();
-    // Written to another name and renamed, as an operator should: no partial file is visible.
-    fs::write(root.join("new"), content).unwrap();
-    fs::rename(root.join("new"), folder.join("model.onnx")).unwrap();
-}
-
 fn served(root: &Path, versions: VersionPolicy) -> Served {
-    Served::start(Config {
-        models: Some(root.into()),
-        versions,
-        reload: Duration::from_millis(1),
-        engine: EngineConfig { name: "tract".into(), ..EngineConfig::default() },
-        ..Config::default()
-    })
+    Served::start(Config { versions, reload: Duration::from_millis(1), ..of_folder(root) })
 }
 
 /// Repeats a request until the answer has this many values. Reloading depends on the clock, so the wait is limited.
@@ -54,11 +39,11 @@ async fn until_width(served: &Served, width: usize) {
 #[tokio::test]
 async fn valid_new_version_takes_over_and_a_broken_one_does_not() {
     let root = tempfile::tempdir().unwrap();
-    put(root.path(), 1, &model(1));
+    put(root.path(), "m", 1, &model(1), &[]);
     let served = served(root.path(), VersionPolicy::Latest);
-    put(root.path(), 2, &model(2));
+    put(root.path(), "m", 2, &model(2), &[]);
     until_width(&served, 2).await;
-    put(root.path(), 3, b"not an ONNX graph");
+    put(root.path(), "m", 3, b"not an ONNX graph", &[]);
     let started = Instant::now();
     let broken = || {
         let index = served.worker.repository_index(false).unwrap();
@@ -75,8 +60,8 @@ async fn valid_new_version_takes_over_and_a_broken_one_does_not() {
 #[tokio::test]
 async fn all_versions_are_served_if_the_policy_is_all() {
     let root = tempfile::tempdir().unwrap();
-    put(root.path(), 1, &model(1));
-    put(root.path(), 7, &model(2));
+    put(root.path(), "m", 1, &model(1), &[]);
+    put(root.path(), "m", 7, &model(2), &[]);
     let served = served(root.path(), VersionPolicy::All);
     let metadata = served.worker.model_metadata(&ModelRef::latest("m")).unwrap();
     assert_eq!(metadata.versions, ["1", "7"]);
@@ -88,9 +73,8 @@ async fn all_versions_are_served_if_the_policy_is_all() {
 #[tokio::test]
 async fn broken_model_is_listed_and_hides_no_other() {
     let root = tempfile::tempdir().unwrap();
-    put(root.path(), 1, &model(1));
-    fs::create_dir_all(root.path().join("broken/1")).unwrap();
-    fs::write(root.path().join("broken/1/model.onnx"), "not an ONNX graph").unwrap();
+    put(root.path(), "m", 1, &model(1), &[]);
+    put(root.path(), "broken", 1, b"not an ONNX graph", &[]);
     let served = served(root.path(), VersionPolicy::Latest);
     let index = served.worker.repository_index(false).unwrap();
     let states: Vec<_> = index.iter().map(|index| (index.name.as_str(), index.state.as_str())).collect();
