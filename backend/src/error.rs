@@ -34,10 +34,6 @@ pub enum Error {
     )]
     Panicked { message: String },
     #[error(
-        "input '{name}' of warm-up needs {elements} elements, more than {limit}: set backend.warm_up_runs to 0"
-    )]
-    WarmUpTooLarge { name: String, elements: usize, limit: usize },
-    #[error(
         "warm-up failed: {message}: try another engine, or set backend.warm_up_runs to 0 if it does not run on zeros"
     )]
     WarmUp { message: String },

@@ -317,7 +317,8 @@ impl Declared {
         }
         let elements = shape.iter().fold(1usize, |product, &dim| product.saturating_mul(dim));
         if elements > MAX_WARM_UP {
-            return Err(Error::WarmUpTooLarge { name: self.name.clone(), elements, limit: MAX_WARM_UP });
+            let message = format!("input '{}' needs {elements} elements, more than {MAX_WARM_UP}", self.name);
+            return Err(Error::WarmUp { message });
         }
         // Four zero bytes are the length of an empty string.
         let bytes = elements * self.datatype.size().unwrap_or(4);

@@ -8,7 +8,7 @@ use parking_lot::{Mutex, RwLock};
 use parm_protocol::{Error as Refusal, ModelConfig, ModelIndex, ModelMetadata, ModelRef, Rows, Tensor};
 
 use crate::Error;
-use crate::engine::{Model, guarded};
+use crate::engine::{Model, Signature, guarded};
 use crate::instance::Payer;
 use crate::metrics::Statistics;
 
@@ -235,12 +235,11 @@ impl Site {
     /// The place for runs of one row. Only models with constant run times run on the reading thread: other sizes may be
     /// slow or need compiling, and requests that share a run must meet in the queue. Without a batch the first
     /// dimension is a size like the others: a whole request counts as one row.
-    pub(super) fn of(model: &dyn Model, batched: bool, limit: usize, alone: Option<Duration>) -> Self {
-        let inputs = &model.signature().inputs;
+    /// `alone` is the run time of one row, if it is known and constant, and no other row may join it.
+    pub(super) fn of(signature: &Signature, batched: bool, alone: Option<Duration>) -> Self {
         let sizes = |shape: &[i64]| shape.iter().skip(usize::from(batched)).all(|dim| *dim >= 0);
-        let fixed = inputs.iter().all(|input| sizes(&input.shape));
-        match alone {
-            _ if !fixed || !model.is_steady() || limit > 1 => Site::Apart,
+        let fixed = signature.inputs.iter().all(|input| sizes(&input.shape));
+        match alone.filter(|_| fixed) {
             Some(alone) if alone <= QUICK => Site::Here,
             Some(alone) if alone <= BRISK => Site::LookedAfter,
             _ => Site::Apart,
@@ -253,27 +252,14 @@ mod tests {
     use parm_protocol::DataType;
 
     use super::*;
-    use crate::engine::{Declared, Signature};
-
-    /// A model with one input of this shape.
-    struct Shaped(Signature);
-
-    impl Model for Shaped {
-        fn signature(&self) -> &Signature {
-            &self.0
-        }
-
-        fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
-            Ok(inputs.to_vec())
-        }
-    }
+    use crate::engine::Declared;
 
     #[test]
     fn request_of_any_length_keeps_no_reading_thread() {
         let place = |shape: &[i64], batched| {
             let x = Declared { name: "x".into(), datatype: DataType::Fp32, shape: shape.into() };
-            let model = Shaped(Signature { inputs: vec![x.clone()], outputs: vec![x] });
-            Site::of(&model, batched, 1, Some(Duration::from_micros(5)))
+            let signature = Signature { inputs: vec![x], outputs: vec![] };
+            Site::of(&signature, batched, Some(Duration::from_micros(5)))
         };
         assert_eq!(place(&[-1, 8], true), Site::Here);
         assert_eq!(place(&[1, 8], false), Site::Here);

@@ -84,7 +84,9 @@ impl Host {
         let token_ids = model.token_ids().cloned();
         replicas.push(Mutex::new(model));
         tracing::info!(name, version, platform, took = ?parm_protocol::rounded(started.elapsed()), "model loaded");
-        let site = Site::of(&**replicas[0].lock(), max_batch > 0, warm.limit, warm.times.first().copied());
+        let is_steady = warm.limit == 1 && replicas[0].lock().is_steady();
+        let alone = warm.times.first().copied().filter(|_| is_steady);
+        let site = Site::of(&signature, max_batch > 0, alone);
         let mut config = signature.config(name, platform, max_batch);
         config.set_run_times(&warm.times);
         config.set_processor(&processor(self.config.engine.threads));

@@ -45,24 +45,21 @@ pub(super) struct Load {
     outcome: Result<(), Error>,
 }
 
-/// The time at which a load was requested.
-#[derive(Clone, Copy)]
-pub(super) struct Asked(u64);
-
 impl Orders {
-    pub(super) fn ask(&self) -> Asked {
-        Asked(self.begun.load(Ordering::Acquire))
+    /// The number of loads that began before a request.
+    pub(super) fn ask(&self) -> u64 {
+        self.begun.load(Ordering::Acquire)
     }
 
     /// Loads a model, unless a load began and ended since it was requested.
     pub(super) fn load(
         &self,
         name: &str,
-        asked: Asked,
+        asked: u64,
         load: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut last = self.last.lock();
-        if let Some(last) = last.as_ref().filter(|last| last.name == name && last.number > asked.0) {
+        if let Some(last) = last.as_ref().filter(|last| last.name == name && last.number > asked) {
             return last.outcome.clone();
         }
         let number = self.begun.fetch_add(1, Ordering::AcqRel) + 1;

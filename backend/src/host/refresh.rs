@@ -10,7 +10,6 @@ use parm_parity_models::repository::{Change, Watch};
 use parm_protocol::ModelIndex;
 
 use super::load::Source;
-use super::order::Asked;
 use super::{Host, Loaded};
 use crate::engine::guarded;
 use crate::{Error, VersionPolicy};
@@ -75,7 +74,7 @@ impl Host {
     }
 
     /// Loads, or reloads, a model by name. Blocks until it is loaded.
-    pub(super) fn load_now(&self, name: &str, asked: Asked) -> Result<(), Error> {
+    pub(super) fn load_now(&self, name: &str, asked: u64) -> Result<(), Error> {
         self.orders.load(name, asked, || {
             // A request by name always reads the current files.
             let outcome = self.refresh(name, |_| true, |_| true);

@@ -281,20 +281,20 @@ impl Tokenised {
     /// The tokens of each row, as the last tensor of a run.
     fn counted(&self) -> Result<Tensor, Error> {
         let data: Vec<u8> = self.counts.iter().flat_map(|count| count.to_le_bytes()).collect();
-        Ok(Tensor::new(DataType::Uint32, [self.rows].as_slice(), data.into())?)
+        Ok(Tensor::new(DataType::Uint32, [self.counts.len()].as_slice(), data.into())?)
     }
 
     fn tensor(&self, role: Role, datatype: DataType) -> Result<Tensor, Error> {
         let values = match role {
             Role::Ids => &self.ids,
-            Role::Mask => &self.mask,
+            Role::Mask => &self.mask(),
             Role::Kinds => &self.kinds,
         };
         let data: Vec<u8> = match datatype {
             DataType::Int32 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
             _ => values.iter().flat_map(|value| u64::from(*value).to_le_bytes()).collect(),
         };
-        Ok(Tensor::new(datatype, [self.rows, self.length].as_slice(), data.into())?)
+        Ok(Tensor::new(datatype, [self.counts.len(), self.length].as_slice(), data.into())?)
     }
 }
 

@@ -67,8 +67,9 @@ impl Pooling {
                 output.shape()
             )));
         };
-        if (rows, length) != (tokens.rows, tokens.length) {
-            let (rows, length) = (tokens.rows, tokens.length);
+        let given = (tokens.counts.len(), tokens.length);
+        if (rows, length) != given {
+            let (rows, length) = given;
             return Err(failed(format!("{rows} rows of {length} tokens gave shape {:?}", output.shape())));
         }
         let values = output.as_f32()?;
@@ -78,11 +79,9 @@ impl Pooling {
             match self {
                 Self::First => pooled.extend_from_slice(vector(0)),
                 Self::Mean => {
-                    let mask = &tokens.mask[row * length..][..length];
-                    let seen = (0..length).filter(|token| mask[*token] != 0);
-                    let count = seen.clone().count().max(1) as f32;
-                    let sum = |at: usize| seen.clone().map(|token| vector(token)[at]).sum::<f32>();
-                    pooled.extend((0..width).map(|at| sum(at) / count));
+                    let seen = length.min(tokens.counts[row] as usize);
+                    let sum = |at: usize| (0..seen).map(|token| vector(token)[at]).sum::<f32>();
+                    pooled.extend((0..width).map(|at| sum(at) / seen.max(1) as f32));
                 }
             }
         }
@@ -202,8 +201,7 @@ mod tests {
 
     #[test]
     fn padding_is_left_out_of_the_mean() {
-        let (ids, mask, kinds) = (vec![7; 4], vec![1, 0, 1, 1], vec![0; 4]);
-        let tokens = Tokenised { rows: 2, length: 2, ids, mask, kinds, counts: vec![1, 2] };
+        let tokens = Tokenised { length: 2, ids: vec![7; 4], kinds: vec![0; 4], counts: vec![1, 2] };
         let output = Tensor::from_f32([2, 2, 1].as_slice(), &[1.0, 9.0, 2.0, 4.0]).unwrap();
         let rows = |pooling: Pooling| pooling.rows(&output, &tokens).unwrap().as_f32().unwrap().into_owned();
         assert_eq!([Pooling::Mean, Pooling::First].map(rows), [[1.0, 3.0], [1.0, 2.0]]);

@@ -180,13 +180,6 @@ impl TractModel {
         Ok(&self.fixed[self.fixed.len() - 1].1)
     }
 
-    fn has_plan(&self, inputs: &[Tensor]) -> bool {
-        self.fixed.iter().any(|(known, _)| {
-            known.len() == inputs.len()
-                && known.iter().zip(inputs).all(|(shape, input)| shape.as_slice() == input.shape())
-        })
-    }
-
     fn run_plan(&self, plan: &Runnable, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
         let inputs = inputs.iter().map(to_native).collect::<Result<TVec<_>, Error>>()?;
         let outputs = plan.run(inputs).map_err(failed)?;
@@ -205,12 +198,14 @@ impl Model for TractModel {
 
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
         // Some operators only fail at run time without known dimensions: compile a plan then.
-        if let Some(general) = self.general.as_ref().filter(|_| !self.has_plan(inputs))
+        let shapes = shapes(inputs);
+        let has_plan = self.fixed.iter().any(|(known, _)| *known == shapes);
+        if let Some(general) = self.general.as_ref().filter(|_| !has_plan)
             && let Ok(outputs) = guarded(|| self.run_plan(general, inputs))
         {
             return Ok(outputs);
         }
-        let plan = self.plan(&shapes(inputs))?.clone();
+        let plan = self.plan(&shapes)?.clone();
         self.run_plan(&plan, inputs)
     }
 
