@@ -41,7 +41,7 @@ fn backend(error: &parm_backend::Error) -> Option<StableCode> {
     Some(match error {
         UnknownEngine { .. } | Device { .. } => StableCode::UnknownEngine,
         RuntimeLibrary { .. } | Card { .. } => StableCode::RuntimeLibrary,
-        Load { .. } | TensorType { .. } | Emulated { .. } | Memory { .. } => StableCode::ModelNotLoaded,
+        Load { .. } | TensorType { .. } => StableCode::ModelNotLoaded,
         Times(_) => StableCode::InvalidSetting,
         Repository(error) => stored(error),
         _ => return None,

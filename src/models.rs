@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use parm_backend::engine::{Engine, TRY_ORT};
 use parm_parity_models::bundle;
 use parm_parity_models::onnx::{Limits, Model};
-use parm_parity_models::repository::{Format, Repository, Scan};
+use parm_parity_models::repository::{Repository, Scan};
 use parm_protocol::StableCode;
 use serde::Serialize;
 
@@ -29,7 +29,6 @@ pub fn main(command: &ModelsCommand) -> anyhow::Result<()> {
 struct Listed {
     model: String,
     version: u64,
-    format: &'static str,
     bytes: u64,
     sha256: String,
     path: PathBuf,
@@ -44,10 +43,6 @@ fn list(view: &View) -> anyhow::Result<()> {
             listed.push(Listed {
                 model: model.name.clone(),
                 version: number,
-                format: match version.format {
-                    Format::Onnx => "onnx",
-                    Format::Emulated => "emulated",
-                },
                 bytes: std::fs::metadata(&version.path)?.len(),
                 sha256: version.digest()?,
                 path: version.path.clone(),
@@ -79,12 +74,9 @@ fn note_loose_files(repository: &Repository, scan: &Scan) {
 
 fn table(listed: &[Listed]) -> String {
     let width = listed.iter().map(|line| line.model.len()).max().unwrap_or(0).max("MODEL".len());
-    let mut text = format!("{:width$}  {:>7}  {:>8}  {:>10}  SHA-256", "MODEL", "VERSION", "FORMAT", "BYTES");
-    for Listed { model, version, format, bytes, sha256, .. } in listed {
-        text.push_str(&format!(
-            "\n{model:width$}  {version:>7}  {format:>8}  {bytes:>10}  {}",
-            &sha256[..16]
-        ));
+    let mut text = format!("{:width$}  {:>7}  {:>10}  SHA-256", "MODEL", "VERSION", "BYTES");
+    for Listed { model, version, bytes, sha256, .. } in listed {
+        text.push_str(&format!("\n{model:width$}  {version:>7}  {bytes:>10}  {}", &sha256[..16]));
     }
     text
 }
@@ -253,9 +245,6 @@ impl Named {
             note_loose_files(&repository, &scan);
         }
         let (_, chosen) = found.latest().with_context(|| format!("model '{given}' has no version"))?;
-        if chosen.format == Format::Emulated {
-            bail!("'{given}' is an emulated model without a graph: read {}", chosen.path.display());
-        }
         Ok(Self { name: given.to_owned(), path: chosen.path.clone(), bundle: found.bundle })
     }
 }

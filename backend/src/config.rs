@@ -46,11 +46,6 @@ pub struct Config {
     /// Number of instances: threads that each run one batch at a time. Default 1.
     #[serde(with = "Whole::<1, 1_024>")]
     pub instances: NonZeroUsize,
-    /// Memory for all loaded models in MB, on the machine or on its card. A model that does not fit is not loaded. 0 sets no
-    /// limit. Default 0.
-    // Replacing a model takes the memory of both.
-    #[serde(with = "Whole::<0, 16_777_216>")]
-    pub memory_mb: u64,
     /// Requests that may wait in the queue. More are rejected with 503 (load shedding). Default 256.
     // A share with less than its part of the queue may exceed it.
     #[serde(with = "Whole::<1, 1_000_000>")]
@@ -137,7 +132,6 @@ impl Default for Config {
             chat: chat::Config::default(),
             engine: EngineConfig::default(),
             instances: NonZeroUsize::MIN,
-            memory_mb: 0,
             queue: const { NonZeroUsize::new(256).unwrap() },
             shares: parm_shares::Settings::default(),
             max_rows: const { NonZeroUsize::new(1024).unwrap() },

@@ -19,16 +19,10 @@ pub enum Error {
     Device { device: String, hint: &'static str },
     #[error("cannot use cuda:{number}: {reason}; for the CPU in its place, set 'cuda:{number},cpu'")]
     Card { number: usize, reason: String },
-    #[error(
-        "not enough memory: it needs {needed} MB, and {free} MB of backend.memory_mb = {limit} are free: raise it, or serve fewer models"
-    )]
-    Memory { needed: u64, free: u64, limit: u64 },
     #[error("cannot load '{}': {message}", path.display())]
     Load { path: PathBuf, message: String },
     #[error("wrong answers from '{}': compared with {name}, {difference}: use another engine, and report the model", path.display())]
     Untrue { path: PathBuf, name: &'static str, difference: String },
-    #[error("wrong parm_mask in config.pbtxt: {message}: name the input that masks padding, or remove it")]
-    Mask { message: String },
     #[error("cannot load '{}': tensor '{tensor}' has type {found}, which the protocol does not support", path.display())]
     TensorType { path: PathBuf, tensor: String, found: String },
     #[error("the model failed on this input: {message}")]
@@ -40,15 +34,9 @@ pub enum Error {
     )]
     Panicked { message: String },
     #[error(
-        "input '{name}' of warm-up needs {elements} elements, more than {limit}: set backend.warm_up_runs to 0"
-    )]
-    WarmUpTooLarge { name: String, elements: usize, limit: usize },
-    #[error(
         "warm-up failed: {message}: try another engine, or set backend.warm_up_runs to 0 if it does not run on zeros"
     )]
     WarmUp { message: String },
-    #[error("invalid emulated model '{}': {message}", path.display())]
-    Emulated { path: PathBuf, message: String },
     #[error(transparent)]
     Times(#[from] parm_workload::Error),
     #[error("invalid fault plan: {message}")]

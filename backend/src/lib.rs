@@ -13,15 +13,12 @@ mod host;
 mod instance;
 mod metrics;
 mod pause;
-mod payer;
-mod processor;
 mod worker;
 
 pub use chat::Chat;
 pub use config::{Batching, Config, EngineConfig, VersionPolicy};
 pub use error::Error;
 pub use faults::Faults;
-pub use host::try_file;
+pub use host::{processor, try_file};
 pub use metrics::Metrics;
-pub use processor::processor;
 pub use worker::{Embedded, Worker};

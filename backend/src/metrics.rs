@@ -15,7 +15,7 @@ use prometheus::{
 };
 
 use crate::Error;
-use crate::payer::Payer;
+use crate::instance::Payer;
 
 const MODEL: &[&str] = &["model", "version"];
 
@@ -46,7 +46,6 @@ pub struct Metrics {
     panics: IntCounterVec,
     batch_limit: IntGaugeVec,
     batch_speedup: prometheus::GaugeVec,
-    memory: IntGaugeVec,
     loads: IntCounterVec,
     share_used: prometheus::CounterVec,
     share_entitled: prometheus::CounterVec,
@@ -153,11 +152,6 @@ impl Metrics {
             panics: counter(registry, "parm_instance_panics_total", "Panics of the engine, survived", MODEL)?,
             batch_limit: gauge(registry, "parm_instance_batch_limit", "Rows that batching puts together")?,
             batch_speedup: speedup,
-            memory: gauge(
-                registry,
-                "parm_instance_model_memory_bytes",
-                "Memory that a loaded model counts with",
-            )?,
             share_used: share("parm_share_used_seconds_total", used)?,
             share_entitled: share("parm_share_entitled_seconds_total", entitled)?,
             share_waiting,
@@ -199,7 +193,7 @@ impl Metrics {
         for counter in counters.into_iter().chain(&self.durations) {
             let _ = counter.remove_label_values(labels);
         }
-        for gauge in [&self.pending, &self.batch_limit, &self.memory] {
+        for gauge in [&self.pending, &self.batch_limit] {
             let _ = gauge.remove_label_values(labels);
         }
         let _ = self.service_time.remove_label_values(labels);
@@ -215,11 +209,6 @@ impl Metrics {
                 }
             }
         }
-    }
-
-    /// The memory that a version of a model counts with.
-    pub(crate) fn memory(&self, model: &str, version: u64) -> IntGauge {
-        self.memory.with_label_values(&[model, &version.to_string()])
     }
 
     pub(crate) fn share(&self, payer: &Payer) -> ShareMetrics {

@@ -19,14 +19,11 @@ MODEL = "encoder"
 class ParmBatcher:
     """Workers with one thread each, and a frontend with a largest batch."""
 
-    def __init__(self, size, workers, network, folder, log, pads=True):
-        models = folder / ("models" if pads else "models that are not padded")
+    def __init__(self, size, workers, network, folder, log):
+        models = folder / "models"
         if not models.exists():
             (models / MODEL / "1").mkdir(parents=True)
             shutil.copy(network, models / MODEL / "1" / "model.onnx")
-            if not pads:
-                text = 'parameters { key: "parm_mask" value: { string_value: "" } }'
-                (models / MODEL / "config.pbtxt").write_text(text)
         flags = ["--models", str(models), "--engine", "ort", "--instances", "1", "--set", "backend.engine.threads=1"]
         self.parts = [processes.Parm("worker", *flags, log=log) for _ in range(workers)]
         urls = [flag for worker in self.parts for flag in ("--worker", f"http://{worker.http}")]

@@ -10,7 +10,7 @@ The loads are shares of the best capacity: that of batches of eight, measured fi
 
 `run` and `jump` append to RESULTS, one JSON object for each run. `jump` sends 0.2 of the capacity, then 0.9, then 0.2, each
 setting the same requests. `lengths` sends texts of unequal lengths, the sentences and paragraphs of this repository's pages,
-with and without padding, as fast as they are answered; it needs `tokenizers`. The Pythons need `nvidia-pytriton` or `mlserver` with `uvloop<0.22`, and onnxruntime. `PARM` finds
+as fast as they are answered; it needs `tokenizers`. The Pythons need `nvidia-pytriton` or `mlserver` with `uvloop<0.22`, and onnxruntime. `PARM` finds
 ONNX Runtime by ORT_DYLIB_PATH. `NETWORK` is lab/interop/texts/encoder.py's, with --pooled.
 """
 
@@ -211,11 +211,10 @@ def lengths(arguments, running):
     folder = pathlib.Path(running.enter_context(tempfile.TemporaryDirectory()))
     log = running.enter_context(open(folder / "log", "w"))
     # Before threads exist, so that the servers start on an idle machine.
-    settings = {(1, False): "1", (8, False): "8, equal lengths", (8, True): "8, padded", ("auto", False): "auto, equal lengths",
-                ("auto", True): "auto, padded"}
+    settings = {1: "1", 8: "8", "auto": "auto"}
     servers = {}
-    for (size, pads), name in settings.items():
-        servers[name] = batchers.ParmBatcher(size, arguments.workers, arguments.network, folder, log, pads)
+    for size, name in settings.items():
+        servers[name] = batchers.ParmBatcher(size, arguments.workers, arguments.network, folder, log)
         running.callback(servers[name].end)
     for kind, rows in texts(arguments).items():
         random.seed(arguments.seed)

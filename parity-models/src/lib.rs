@@ -22,8 +22,6 @@ pub enum Error {
     NoModelFile { path: PathBuf },
     #[error("'{}' is a folder: put the model's file in its place", path.display())]
     ModelFolder { path: PathBuf },
-    #[error("'{}' has several model files, {found:?}: keep one of them", path.display())]
-    SeveralModelFiles { path: PathBuf, found: Vec<String> },
     #[error("'{}' has more than {limit} files: a version is one model and its external data", path.display())]
     TooManyFiles { path: PathBuf, limit: usize },
     #[error("unknown model '{name}': the repository '{}' does not have it", root.display())]

@@ -2,7 +2,7 @@
 
 use parm_backend::engine::{Device, by_name, choose, on_card};
 use parm_backend::try_file;
-use parm_parity_models::repository::{Format, Repository};
+use parm_parity_models::repository::Repository;
 use parm_protocol::StableCode;
 
 use super::Finding;
@@ -30,16 +30,15 @@ pub(super) fn loads(settings: &Settings) -> Vec<Finding> {
         return Vec::new();
     };
     let latest = scan.models.values().filter_map(|model| Some((&model.name, model.latest()?.1)));
-    let broken =
-        latest.filter(|(_, version)| version.format == Format::Onnx).filter_map(|(name, version)| {
-            let tried = without_panic_texts(|| match settings.backend.warm_up_runs {
-                0 => engine.load(&version.path, options).map(drop),
-                _ => try_file(&*engine, &version.path, &settings.backend),
-            });
-            let (error, code) = (tried.err()?, StableCode::ModelNotLoaded);
-            let remedy = "correct the file, or choose another engine; it would not be served";
-            Some(Finding::fails(format!("model {name}: {error} [{code}]"), remedy))
+    let broken = latest.filter_map(|(name, version)| {
+        let tried = without_panic_texts(|| match settings.backend.warm_up_runs {
+            0 => engine.load(&version.path, options).map(drop),
+            _ => try_file(&*engine, &version.path, &settings.backend),
         });
+        let (error, code) = (tried.err()?, StableCode::ModelNotLoaded);
+        let remedy = "correct the file, or choose another engine; it would not be served";
+        Some(Finding::fails(format!("model {name}: {error} [{code}]"), remedy))
+    });
     broken.collect()
 }
 

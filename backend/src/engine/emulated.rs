@@ -19,7 +19,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::{Declared, Engine, Model, Signature};
 use crate::{EngineConfig, Error, pause};
 
-/// An emulated model, as in `model.toml`.
+/// An emulated model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Spec {
@@ -89,15 +89,6 @@ impl Default for Spec {
             per_row_ms: 0.0,
             seed: 0,
         }
-    }
-}
-
-impl Spec {
-    /// Reads `model.toml`.
-    pub(crate) fn read(path: &Path) -> Result<Self, Error> {
-        let refused = |message: String| Error::Emulated { path: path.into(), message };
-        let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
-        toml::from_str(&text).map_err(|error| refused(error.to_string()))
     }
 }
 
@@ -209,14 +200,5 @@ mod tests {
         let started = Instant::now();
         run(&mut *model, &[0.; 9], 3);
         assert!(started.elapsed() >= Duration::from_millis(4));
-    }
-
-    #[test]
-    fn misspelt_field_of_a_description_is_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("model.toml");
-        std::fs::write(&path, "time_m = 3").unwrap();
-        let error = Spec::read(&path).unwrap_err();
-        assert!(error.to_string().contains("`time_m`"), "{error}");
     }
 }

@@ -4,13 +4,9 @@
 //! code stays on the other side of the instance's queue. The types of a runtime stay in its file. A new engine is one
 //! file here and one arm of `choose`.
 
-mod compare;
-mod cuda;
+use bytes::{BufMut, Bytes, BytesMut};
 mod emulated;
-mod listed;
 mod ort;
-mod signature;
-mod strings;
 mod text;
 mod tract;
 pub(crate) mod trial;
@@ -19,16 +15,12 @@ use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use parm_protocol::texts::TokenIds;
-use parm_protocol::{Shape, Tensor};
+use parm_protocol::texts::{TokenIds, ids_of};
+use parm_protocol::{DataType, ModelConfig, ModelConfigTensor, ModelMetadata, Shape, Tensor, TensorMetadata};
 
-pub use compare::compare;
-pub use cuda::Device;
 pub use emulated::Spec;
-pub(crate) use listed::{joined, listed};
-pub use signature::{Declared, Signature};
-pub use strings::texts_of;
 pub use text::Texts;
+pub use trial::compare;
 
 use crate::{EngineConfig, Error};
 
@@ -39,9 +31,6 @@ const NOT_A_TENSOR: &str = "map or sequence (from skl2onnx: export the model wit
 /// The end of tract's error for a model that ONNX Runtime may run.
 pub const TRY_ORT: &str = ": engine 'ort' may run it (pip install onnxruntime)";
 
-/// Numbers of rows for an engine that needs fixed ones.
-pub(crate) const FIXED_ROWS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
-
 /// A runtime for models.
 pub trait Engine: Send + Sync {
     /// The protocol's platform name of this engine's models, such as `onnx_tract`.
@@ -49,16 +38,6 @@ pub trait Engine: Send + Sync {
 
     /// Loads a model and prepares it to run.
     fn load(&self, path: &Path, config: &EngineConfig) -> Result<Box<dyn Model>, Error>;
-
-    /// Whether the instances of a model share its weights.
-    fn shares_weights(&self) -> bool {
-        false
-    }
-
-    /// How often an instance has the weights of a file.
-    fn copies_of_weights(&self, _path: &Path) -> usize {
-        1
-    }
 
     /// Other ways to run the same file, by name. Their answers must be this engine's but for rounding.
     fn references(&self, _config: &EngineConfig) -> Vec<(&'static str, Box<dyn Engine>)> {
@@ -173,10 +152,178 @@ pub fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     })
 }
 
+/// Tensors of several runs, stacked one by one.
+pub(crate) fn joined(parts: &[impl AsRef<[Tensor]>]) -> Result<Vec<Tensor>, parm_protocol::Error> {
+    let count = parts.first().map_or(0, |part| part.as_ref().len());
+    let joined = |at: usize| {
+        let rows: Vec<Tensor> = parts.iter().filter_map(|part| part.as_ref().get(at).cloned()).collect();
+        Tensor::concat_rows(&rows)
+    };
+    (0..count).map(joined).collect()
+}
+
 /// The value of a variable that other programs set, and that users expect to work here too; `None` if it is unset or empty.
 fn variable(name: &str) -> Option<OsString> {
     #[allow(clippy::disallowed_methods)]
     std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// A device, and whether the CPU may replace it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// The number of the CUDA device; `None` for the CPU.
+    pub cuda: Option<usize>,
+    /// Whether models run on the CPU if the CUDA device cannot be used.
+    pub or_cpu: bool,
+}
+
+/// Largest number of a device: far more than a machine has, and small enough for every library.
+const MOST_NUMBER: usize = 1024;
+
+impl Device {
+    /// The CPU.
+    pub const CPU: Self = Self { cuda: None, or_cpu: false };
+
+    /// Reads the configured text; `None` if it has another form.
+    pub fn read(text: &str) -> Option<Self> {
+        if text == "cpu" {
+            return Some(Self::CPU);
+        }
+        let (device, or_cpu) = match text.split_once(',') {
+            Some((device, rest)) => (device, (rest.trim() == "cpu").then_some(true)?),
+            None => (text, false),
+        };
+        let number = match device.trim_end() {
+            "cuda" => 0,
+            device => device.strip_prefix("cuda:")?.parse().ok().filter(|&number| number <= MOST_NUMBER)?,
+        };
+        Some(Self { cuda: Some(number), or_cpu })
+    }
+}
+
+/// The elements of a `BYTES` tensor; ONNX strings are UTF-8.
+fn unpack(tensor: &Tensor) -> Result<Vec<String>, Error> {
+    tensor.strings().map(text_of).collect()
+}
+
+/// The same without rows of token ids.
+pub fn texts_of(tensor: &Tensor) -> Result<Vec<String>, Error> {
+    tensor.strings().filter(|string| ids_of(string).is_none()).map(text_of).collect()
+}
+
+/// One of them.
+fn text_of(string: &[u8]) -> Result<String, Error> {
+    let text = std::str::from_utf8(string);
+    text.map(str::to_owned).map_err(|error| Error::Run { message: format!("a string is not UTF-8: {error}") })
+}
+
+/// Strings as the data of a `BYTES` tensor.
+fn pack(texts: &[String]) -> Bytes {
+    let mut data = BytesMut::with_capacity(texts.iter().map(|text| text.len() + 4).sum());
+    for text in texts {
+        data.put_u32_le(u32::try_from(text.len()).unwrap_or(u32::MAX));
+        data.put_slice(text.as_bytes());
+    }
+    data.freeze()
+}
+
+/// A tensor that a model declares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declared {
+    /// Its name.
+    pub name: String,
+    /// Its element type.
+    pub datatype: DataType,
+    /// Its dimensions; -1 for dynamic ones.
+    pub shape: Vec<i64>,
+}
+
+/// The tensors of a model, in the model's order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Signature {
+    /// Inputs.
+    pub inputs: Vec<Declared>,
+    /// Outputs.
+    pub outputs: Vec<Declared>,
+}
+
+/// The most elements of a generated warm-up input: 1 GiB of FP32.
+const MAX_WARM_UP: usize = 1 << 28;
+
+impl Signature {
+    /// The protocol's metadata.
+    pub fn metadata(&self, name: &str, version: &str, platform: &str) -> ModelMetadata {
+        let describe = |tensors: &[Declared]| tensors.iter().map(Declared::metadata).collect();
+        ModelMetadata {
+            name: name.into(),
+            versions: vec![version.into()],
+            platform: platform.into(),
+            inputs: describe(&self.inputs),
+            outputs: describe(&self.outputs),
+        }
+    }
+
+    /// The protocol's configuration; `max_batch` is 0 for a model without a batch dimension.
+    pub fn config(&self, name: &str, platform: &str, max_batch: usize) -> ModelConfig {
+        let describe =
+            |tensors: &[Declared]| tensors.iter().map(|tensor| tensor.config(max_batch > 0)).collect();
+        ModelConfig {
+            name: name.into(),
+            platform: platform.into(),
+            max_batch_size: i32::try_from(max_batch).unwrap_or(i32::MAX),
+            input: describe(&self.inputs),
+            output: describe(&self.outputs),
+            ..ModelConfig::default()
+        }
+    }
+
+    /// Whether the first dimension of every tensor varies, so that rows of several requests can share a run.
+    pub fn is_batched(&self) -> bool {
+        parm_protocol::validate::has_batch_dimension(&self.metadata("", "", ""))
+    }
+
+    /// Inputs of zeros: `rows` rows if there is a batch dimension, 1 for any other dynamic dimension.
+    pub fn blank(&self, rows: usize) -> Result<Vec<Tensor>, Error> {
+        let batched = self.is_batched();
+        self.inputs.iter().map(|input| input.blank(if batched { rows } else { 1 })).collect()
+    }
+}
+
+impl Declared {
+    pub(crate) fn metadata(&self) -> TensorMetadata {
+        TensorMetadata {
+            name: self.name.clone(),
+            datatype: self.datatype.to_string(),
+            shape: self.shape.clone(),
+        }
+    }
+
+    fn config(&self, batched: bool) -> ModelConfigTensor {
+        let data_type = match self.datatype {
+            DataType::Bytes => "TYPE_STRING".into(),
+            datatype => format!("TYPE_{datatype}"),
+        };
+        ModelConfigTensor {
+            name: self.name.clone(),
+            data_type,
+            dims: self.shape[usize::from(batched)..].into(),
+        }
+    }
+
+    fn blank(&self, rows: usize) -> Result<Tensor, Error> {
+        let mut shape: Shape = self.shape.iter().map(|&dim| usize::try_from(dim).unwrap_or(1)).collect();
+        if let (Some(first), Some(-1)) = (shape.first_mut(), self.shape.first()) {
+            *first = rows;
+        }
+        let elements = shape.iter().fold(1usize, |product, &dim| product.saturating_mul(dim));
+        if elements > MAX_WARM_UP {
+            let message = format!("input '{}' needs {elements} elements, more than {MAX_WARM_UP}", self.name);
+            return Err(Error::WarmUp { message });
+        }
+        // Four zero bytes are the length of an empty string.
+        let bytes = elements * self.datatype.size().unwrap_or(4);
+        Ok(Tensor::new(self.datatype, shape, vec![0; bytes].into())?)
+    }
 }
 
 #[cfg(test)]
@@ -241,5 +388,56 @@ mod tests {
     fn panic_becomes_an_error_with_its_message() {
         let outcome: Result<(), Error> = guarded(|| panic!("index {} is out of range", 7));
         assert_eq!(outcome, Err(Error::Panicked { message: "index 7 is out of range".into() }));
+    }
+
+    #[test]
+    fn device_is_cpu_or_cuda_with_a_number_and_a_fallback() {
+        let cuda = |number, or_cpu| Some(Device { cuda: Some(number), or_cpu });
+        for (text, device) in [
+            ("cpu", Some(Device::CPU)),
+            ("cuda", cuda(0, false)),
+            ("cuda:3", cuda(3, false)),
+            ("cuda:3,cpu", cuda(3, true)),
+            ("cuda, cpu", cuda(0, true)),
+        ] {
+            assert_eq!(Device::read(text), device, "{text}");
+        }
+        for text in
+            ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "cpu,cuda:0", "cuda:0,cuda:1", "cuda:5000", "cpu,"]
+        {
+            assert_eq!(Device::read(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn strings_survive_a_round_trip() {
+        let texts = ["", "grün", "b"].map(String::from);
+        let tensor = Tensor::new(DataType::Bytes, [3].as_slice(), pack(&texts)).unwrap();
+        assert_eq!(unpack(&tensor).unwrap(), texts);
+        let ids = Bytes::from_static(b"\x05\0\0\0\xff\x07\0\0\0\x01\0\0\0a");
+        let tensor = Tensor::new(DataType::Bytes, [2].as_slice(), ids).unwrap();
+        assert_eq!(texts_of(&tensor).unwrap(), ["a"]);
+        let broken = Bytes::from_static(b"\x01\0\0\0\xff");
+        let tensor = Tensor::new(DataType::Bytes, [1].as_slice(), broken).unwrap();
+        assert!(matches!(unpack(&tensor), Err(Error::Run { .. })));
+    }
+
+    #[test]
+    fn blank_inputs_fit_every_datatype() {
+        for datatype in DataType::ALL {
+            let input = Declared { name: "x".into(), datatype, shape: vec![-1, 2, -1] };
+            let signature = Signature { inputs: vec![input], outputs: vec![] };
+            assert_eq!(signature.blank(3).unwrap()[0].shape(), [3, 2, 1]);
+        }
+    }
+
+    #[test]
+    fn configuration_omits_the_batch_dimension() {
+        let tensor = Declared { name: "x".into(), datatype: DataType::Bytes, shape: vec![-1, 7] };
+        let signature = Signature { inputs: vec![tensor], outputs: vec![] };
+        let config = signature.config("m", "p", 8);
+        assert_eq!((config.max_batch_size, &config.input[0].dims[..]), (8, &[7][..]));
+        assert_eq!(config.input[0].data_type, "TYPE_STRING");
+        assert_eq!(signature.config("m", "p", 0).input[0].dims, [-1, 7]);
     }
 }

@@ -1,18 +1,19 @@
 //! Loads a model: reads it, replicates it, warms it up, and measures whether batching pays.
 
+use std::fs;
+use std::num::NonZeroUsize;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use parm_parity_models::repository::{Format, TritonConfig, Version};
+use parm_parity_models::repository::{TritonConfig, Version};
 use parm_protocol::{MEASURED_ROWS, Shape};
 
-use super::loaded::{Loaded, Site};
-use super::{Host, padding, rows};
-use crate::engine::{self, Engine, FIXED_ROWS, Model, Spec, Texts, guarded, listed};
-use crate::payer::Payer;
-use crate::processor;
+use super::catalogue::{Loaded, Site};
+use super::{Host, rows};
+use crate::engine::{self, Engine, Model, Spec, Texts, guarded};
+use crate::instance::Payer;
 use crate::{Config, Error};
 
 /// The source of a version's model.
@@ -25,10 +26,7 @@ impl Source {
     /// The engine that runs it, and the file to load.
     fn engine(&self, config: &Config) -> Result<(Box<dyn Engine>, &Path), Error> {
         let (engine, path): (Box<dyn Engine>, &Path) = match self {
-            Source::File(version) if version.format == Format::Onnx => {
-                (engine::by_name(&config.engine.name, &config.engine)?, &version.path)
-            }
-            Source::File(version) => (Box::new(Spec::read(&version.path)?), &version.path),
+            Source::File(version) => (engine::by_name(&config.engine.name, &config.engine)?, &version.path),
             Source::Emulated(spec) => (Box::new(spec.clone()), Path::new("")),
         };
         Ok((engine, path))
@@ -39,14 +37,9 @@ impl Host {
     /// Loads one version, off the instances' threads.
     pub(super) fn load(&self, name: &str, version: u64, source: &Source) -> Result<Loaded, Error> {
         let started = Instant::now();
-        let bytes = match source {
-            Source::File(stored) => self.config.memory_of(stored)?,
-            Source::Emulated(_) => 0,
-        };
-        let memory = self.memory.claim(bytes, self.metrics.memory(name, version))?;
         let (engine, path) = source.engine(&self.config)?;
         let platform = engine.platform();
-        let is_onnx = matches!(source, Source::File(version) if version.format == Format::Onnx);
+        let is_onnx = matches!(source, Source::File(_));
         let read = || guarded(|| engine.load(path, &self.config.engine));
         let mut model = read()?;
         if is_onnx && self.config.warm_up_runs > 0 {
@@ -65,19 +58,11 @@ impl Host {
         let stated = triton(name, source);
         let declared = stated.max_batch_size.or(if is_onnx { None } else { Some(usize::MAX) });
         let (max_batch, whole) = most_rows(&self.config, name, declared, &mut *model);
-        // Without independent rows the rows of padding would change the answer.
-        let preferred = stated.preferred_sizes.iter().copied().filter(|size| *size <= max_batch).collect();
-        let sizes: Arc<[usize]> = fix_rows(&mut *model, preferred, max_batch)?.into();
+        let sizes = fix_rows(&mut *model, max_batch)?;
         let may_split = max_batch > 1 && sizes.is_empty();
         if may_split {
             model.split_rows();
         }
-        let mut model = listed(model, &sizes);
-        let padding = if max_batch > 1 && self.config.warm_up_runs > 0 {
-            padding::shown(name, &mut *model, stated.mask.as_deref(), self.config.measure)?
-        } else {
-            None
-        };
         let warm = self.warm_up(name, max_batch, &mut *model)?;
         self.warm_up_sizes(&sizes, &warm, &mut *model)?;
         let (signature, version) = (model.signature().clone(), version.to_string());
@@ -90,7 +75,7 @@ impl Host {
                 if may_split {
                     replica.split_rows();
                 }
-                Ok(listed(replica, &sizes))
+                Ok(replica)
             };
             let mut replica = model.replica().map_or_else(another, Ok)?;
             self.warm_up_sizes(&sizes, &warm, &mut *replica)?;
@@ -99,12 +84,13 @@ impl Host {
         let token_ids = model.token_ids().cloned();
         replicas.push(Mutex::new(model));
         tracing::info!(name, version, platform, took = ?parm_protocol::rounded(started.elapsed()), "model loaded");
-        let site = Site::of(&**replicas[0].lock(), max_batch > 0, warm.limit, warm.times.first().copied());
+        let is_steady = warm.limit == 1 && replicas[0].lock().is_steady();
+        let alone = warm.times.first().copied().filter(|_| is_steady);
+        let site = Site::of(&signature, max_batch > 0, alone);
         let mut config = signature.config(name, platform, max_batch);
         config.set_run_times(&warm.times);
         config.set_processor(&processor(self.config.engine.threads));
         config.set_unbatched(whole.as_deref());
-        config.set_padding(padding.as_ref());
         // A row of a pair has no form for ids.
         let is_single = signature.inputs.iter().all(|input| input.shape.get(1..) == Some(&[1][..]));
         config.set_token_ids(token_ids.as_ref().filter(|_| is_single));
@@ -120,7 +106,6 @@ impl Host {
             payer: Payer::of_model(name, &self.shares),
             site,
             batch_limit: warm.limit,
-            _memory: memory,
             statistics,
             replicas,
         })
@@ -145,7 +130,7 @@ impl Host {
         };
         let took = started.elapsed();
         let limit = self.config.batching.max_batch.get().min(max_batch);
-        let batch = if limit > 1 { time(model, limit, true, (runs, None)).map(Some) } else { Ok(None) };
+        let batch = if limit > 1 { time(model, limit, true, runs).map(Some) } else { Ok(None) };
         match batch {
             Ok(None) => {}
             Ok(Some(batch)) => {
@@ -168,13 +153,9 @@ impl Host {
             return Ok(());
         }
         sizes.iter().try_for_each(|rows| {
-            let failed = |error| {
-                let message = format!(
-                    "{rows} rows, a preferred_batch_size of config.pbtxt or a size for the card: {error}"
-                );
-                Error::WarmUp { message }
-            };
-            time(model, *rows, true, (1, None)).map(drop).map_err(failed)
+            let failed =
+                |error| Error::WarmUp { message: format!("{rows} rows, a size for the card: {error}") };
+            time(model, *rows, true, 1).map(drop).map_err(failed)
         })
     }
 
@@ -196,7 +177,7 @@ impl Host {
         for rows in MEASURED_ROWS.into_iter().skip(1) {
             let started = Instant::now();
             // Larger sizes take at least as long. The first run, which also compiles, is not counted.
-            if started + took > until || time(model, rows, true, (1, Some(started))).is_err() {
+            if started + took > until || time(model, rows, true, 1).is_err() {
                 break;
             }
             sizes.push(rows);
@@ -239,18 +220,21 @@ fn most_rows(
     }
 }
 
-/// The only numbers of rows that a model runs: those that the repository prefers, or those that the engine needs because it
-/// is slow whenever the number changes. Any number if there are none.
+/// Numbers of rows for an engine that needs fixed ones.
+const FIXED_ROWS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
+
+/// The only numbers of rows that a model runs, which the engine needs because it is slow whenever the number changes. Any
+/// number if there are none.
 ///
-/// Each that only the engine needs is run once, and those for which a card has too little memory are left out.
-fn fix_rows(model: &mut dyn Model, preferred: Vec<usize>, most: usize) -> Result<Vec<usize>, Error> {
-    if most <= 1 || !preferred.is_empty() {
-        model.fix_rows(&preferred)?;
-        return Ok(preferred);
+/// Each is run once, and those for which a card has too little memory are left out.
+fn fix_rows(model: &mut dyn Model, most: usize) -> Result<Vec<usize>, Error> {
+    // Without independent rows the rows that fill up a batch would change the answer.
+    if most <= 1 {
+        return Ok(Vec::new());
     }
     let wanted: Vec<usize> = FIXED_ROWS.into_iter().filter(|&rows| rows <= most).collect();
     let sizes = model.fix_rows(&wanted)?;
-    let mut fails = |rows: usize| time(model, rows, true, (1, None)).is_err();
+    let mut fails = |rows: usize| time(model, rows, true, 1).is_err();
     let Some(smallest) = sizes.first() else { return Ok(sizes) };
     if fails(*smallest) {
         // Blank inputs show nothing about this model. The warm-up tells.
@@ -302,24 +286,17 @@ fn rising(mut times: Vec<Duration>) -> Vec<Duration> {
 fn triton(name: &str, source: &Source) -> TritonConfig {
     let Source::File(version) = source else { return TritonConfig::default() };
     let Some(config) = TritonConfig::beside(&version.path) else { return TritonConfig::default() };
-    let TritonConfig { max_batch_size, preferred_sizes, mask, ignored, problems } = &config;
+    let TritonConfig { max_batch_size, ignored, problems } = &config;
     let file = version.path.ancestors().nth(2).map(|folder| folder.join("config.pbtxt")).unwrap_or_default();
     for problem in problems {
         tracing::warn!(name, file = %file.display(), %problem, "config.pbtxt: a mistake is ignored");
     }
     let ignored = ignored.join(", ");
-    tracing::info!(
-        name,
-        max_batch_size,
-        ?preferred_sizes,
-        mask,
-        ignored,
-        "config.pbtxt: other fields are ignored"
-    );
+    tracing::info!(name, max_batch_size, ignored, "config.pbtxt: other fields are ignored");
     config
 }
 
-/// Loads a file, compares its answers, checks its mask and runs it once. Fails where a worker with these settings would not
+/// Loads a file, compares its answers and runs it once. Fails where a worker with these settings would not
 /// load it.
 pub fn try_file(engine: &dyn Engine, path: &Path, config: &Config) -> Result<(), Error> {
     guarded(|| {
@@ -329,14 +306,6 @@ pub fn try_file(engine: &dyn Engine, path: &Path, config: &Config) -> Result<(),
             Some(texts) => texts.over(model).0,
             None => model,
         };
-        if let Some(TritonConfig { max_batch_size, mask: Some(mask), .. }) = TritonConfig::beside(path) {
-            let name =
-                path.ancestors().nth(2).and_then(Path::file_name).unwrap_or_default().to_string_lossy();
-            // Whole requests are not padded.
-            if most_rows(config, &name, max_batch_size, &mut *model).0 > 1 {
-                padding::shown(&name, &mut *model, Some(&mask), config.measure)?;
-            }
-        }
         alone(&mut *model, false, 1).map(drop)
     })
 }
@@ -353,20 +322,14 @@ struct Warm {
 
 /// Times one row of blank inputs. The inner error is that of a model which runs on other inputs only.
 fn alone(model: &mut dyn Model, batched: bool, runs: u32) -> Result<Result<Duration, Error>, Error> {
-    match time(model, 1, batched, (runs, None)) {
+    match time(model, 1, batched, runs) {
         Err(error) if !rows::runs(model) => Err(Error::WarmUp { message: error.to_string() }),
         outcome => Ok(outcome),
     }
 }
 
-/// Median time of some runs on blank inputs, after one that is not counted; of fewer, but at least one, if they take
-/// too long.
-fn time(
-    model: &mut dyn Model,
-    rows: usize,
-    batched: bool,
-    (runs, until): (u32, Option<Instant>),
-) -> Result<Duration, Error> {
+/// Median time of some runs on blank inputs, after one that is not counted.
+fn time(model: &mut dyn Model, rows: usize, batched: bool, runs: u32) -> Result<Duration, Error> {
     let inputs = model.signature().blank(rows)?;
     let shapes: Vec<Shape> = inputs.iter().map(|input| Shape::from(input.shape())).collect();
     guarded(|| model.prepare(&shapes))?;
@@ -379,13 +342,38 @@ fn time(
             let message = format!("{rows} rows given, {} returned", odd.rows());
             return Err(Error::Run { message });
         }
-        if times.len() > 1 && until.is_some_and(|until| Instant::now() >= until) {
-            break;
-        }
     }
     let counted = &mut times[1..];
     counted.sort();
     Ok(counted[counted.len() / 2])
+}
+
+/// The processor, by which measured costs of one machine are recognised as those of another: its model and architecture, and the instructions on which the cost of 8 bits depends, for runs with this
+/// many threads.
+pub fn processor(threads: NonZeroUsize) -> String {
+    static NAME: OnceLock<String> = OnceLock::new();
+    let name = NAME.get_or_init(|| {
+        let model = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| model_of(&text));
+        let parts = [model, Some(std::env::consts::ARCH.into()), vnni().then(|| "VNNI".into())];
+        parts.into_iter().flatten().collect::<Vec<String>>().join(", ")
+    });
+    if threads.get() == 1 { name.clone() } else { format!("{name}, {threads} threads") }
+}
+
+/// The first model in the kernel's list of processors.
+fn model_of(list: &str) -> Option<String> {
+    let line = list.lines().find(|line| line.starts_with("model name"))?;
+    line.split_once(':').map(|(_, model)| model.trim().to_owned())
+}
+
+#[cfg(target_arch = "x86_64")]
+fn vnni() -> bool {
+    std::arch::is_x86_feature_detected!("avx512vnni")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn vnni() -> bool {
+    false
 }
 
 #[cfg(test)]
@@ -439,17 +427,25 @@ mod tests {
         let x = crate::engine::Declared { name: "x".into(), datatype: DataType::Fp32, shape: vec![-1, 2] };
         let signature = crate::engine::Signature { inputs: vec![x.clone()], outputs: vec![x] };
         // A model that runs on no blank input keeps its sizes.
-        for (preferred, most, memory, sizes) in [
-            (vec![], 64, 64, &[1, 2, 4, 8, 16, 32, 64][..]),
-            (vec![], 9, 64, &[1, 2, 4, 8]),
-            (vec![], 64, 5, &[1, 2, 4]),
-            (vec![], 2, 0, &[1, 2]),
-            (vec![], 0, 64, &[]),
-            (vec![3, 5], 64, 64, &[3, 5]),
+        for (most, memory, sizes) in [
+            (64, 64, &[1, 2, 4, 8, 16, 32, 64][..]),
+            (9, 64, &[1, 2, 4, 8]),
+            (64, 5, &[1, 2, 4]),
+            (2, 0, &[1, 2]),
+            (0, 64, &[]),
         ] {
             let mut model = Small { signature: signature.clone(), sizes: Vec::new(), most: memory };
-            assert_eq!(fix_rows(&mut model, preferred, most).unwrap(), sizes);
+            assert_eq!(fix_rows(&mut model, most).unwrap(), sizes);
             assert_eq!(model.sizes, sizes);
         }
+    }
+
+    #[test]
+    fn processor_has_its_model_and_threads() {
+        let list = "processor\t: 0\nmodel name\t: Maker X7\nflags\t\t: fpu\n";
+        assert_eq!(model_of(list).as_deref(), Some("Maker X7"));
+        assert_eq!(model_of("processor: 0"), None);
+        let (one, two) = (processor(NonZeroUsize::MIN), processor(NonZeroUsize::new(2).unwrap()));
+        assert!(one.contains(std::env::consts::ARCH) && two == format!("{one}, 2 threads"), "{one}, {two}");
     }
 }

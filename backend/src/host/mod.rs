@@ -8,10 +8,7 @@
 
 mod catalogue;
 mod load;
-mod loaded;
-mod memory;
 mod order;
-mod padding;
 mod refresh;
 mod rows;
 
@@ -31,15 +28,14 @@ use parm_shares::Table;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use catalogue::Catalogue;
-pub use load::try_file;
-pub(crate) use loaded::Loaded;
-use loaded::Site;
+pub(crate) use catalogue::Loaded;
+use catalogue::{Catalogue, Site};
+pub use load::{processor, try_file};
 use order::Orders;
 
 use crate::engine;
+use crate::instance::Payer;
 use crate::instance::{Job, Pending, Queue, Seats, Setup};
-use crate::payer::Payer;
 use crate::{Config, Error, Faults, Metrics};
 
 /// Priority of requests that set none, between 1 (first) and 255 (last).
@@ -61,7 +57,6 @@ pub(crate) enum Layout {
 pub(crate) struct Host {
     pub(crate) config: Config,
     pub(crate) place: Place,
-    memory: Arc<memory::Memory>,
     layout: Layout,
     pub(crate) metrics: Metrics,
     pub(crate) faults: Option<Arc<Faults>>,
@@ -122,7 +117,6 @@ impl Host {
         Ok(Arc::new(Self {
             shares: Table::new(&config.shares),
             place: Place { node: config.node.clone(), zone: config.zone.clone(), card: config.card.clone() },
-            memory: memory::Memory::new(&config),
             config,
             layout,
             metrics,
@@ -182,7 +176,6 @@ impl Host {
         let Call { request, arrived, deadline, caller } = call;
         validate::reject_sequences(&request.parameters)?;
         validate::independent(&request, model.rows() != Rows::Whole)?;
-        validate::padded(&request, &model.config)?;
         let rows = validate(&request, &model.metadata, model.rows())?;
         check_ids(&request, &model.metadata, || model.config.clone())?;
         refuse_classification(&request)?;

@@ -8,7 +8,7 @@
 //! threads for blocking work, which decompress bodies and read files too.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -18,13 +18,12 @@ use super::Host;
 use crate::Error;
 
 /// Allows one load, unload or reload at a time.
-#[derive(Default)]
 pub(super) struct Orders {
     /// Number of loads by request that have begun.
     begun: AtomicU64,
-    /// The turn of requests, and how many wait for it.
+    /// The turn of requests, and the places of those that wait for it.
     turn: Arc<tokio::sync::Mutex<()>>,
-    waiting: AtomicUsize,
+    places: tokio::sync::Semaphore,
     /// The last operation, if it was a load by request.
     last: Mutex<Option<Load>>,
 }
@@ -32,12 +31,10 @@ pub(super) struct Orders {
 /// Most requests that wait.
 const MOST: usize = 1024;
 
-/// A request that waits.
-struct Waits<'a>(&'a AtomicUsize);
-
-impl Drop for Waits<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+impl Default for Orders {
+    fn default() -> Self {
+        let places = tokio::sync::Semaphore::new(MOST);
+        Self { begun: AtomicU64::new(0), turn: Arc::default(), places, last: Mutex::default() }
     }
 }
 
@@ -48,24 +45,21 @@ pub(super) struct Load {
     outcome: Result<(), Error>,
 }
 
-/// The time at which a load was requested.
-#[derive(Clone, Copy)]
-pub(super) struct Asked(u64);
-
 impl Orders {
-    pub(super) fn ask(&self) -> Asked {
-        Asked(self.begun.load(Ordering::Acquire))
+    /// The number of loads that began before a request.
+    pub(super) fn ask(&self) -> u64 {
+        self.begun.load(Ordering::Acquire)
     }
 
     /// Loads a model, unless a load began and ended since it was requested.
     pub(super) fn load(
         &self,
         name: &str,
-        asked: Asked,
+        asked: u64,
         load: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut last = self.last.lock();
-        if let Some(last) = last.as_ref().filter(|last| last.name == name && last.number > asked.0) {
+        if let Some(last) = last.as_ref().filter(|last| last.name == name && last.number > asked) {
             return last.outcome.clone();
         }
         let number = self.begun.fetch_add(1, Ordering::AcqRel) + 1;
@@ -100,13 +94,13 @@ impl Host {
         &self,
         work: impl FnOnce() -> Result<(), Error> + Send + 'static,
     ) -> Result<(), Refusal> {
-        let waits = Waits(&self.orders.waiting);
-        if self.orders.waiting.fetch_add(1, Ordering::AcqRel) >= MOST {
-            let message = format!("{MOST} loads and unloads wait: check the log for a model that hangs");
-            return Err(Refusal::Overloaded { message, retry_after: Duration::from_secs(10) });
-        }
+        let full = |_| Refusal::Overloaded {
+            message: format!("{MOST} loads and unloads wait: check the log for a model that hangs"),
+            retry_after: Duration::from_secs(10),
+        };
+        let place = self.orders.places.try_acquire().map_err(full)?;
         let turn = self.orders.turn.clone().lock_owned().await;
-        drop(waits);
+        drop(place);
         let outcome = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             work()

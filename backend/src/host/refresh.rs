@@ -10,7 +10,6 @@ use parm_parity_models::repository::{Change, Watch};
 use parm_protocol::ModelIndex;
 
 use super::load::Source;
-use super::order::Asked;
 use super::{Host, Loaded};
 use crate::engine::guarded;
 use crate::{Error, VersionPolicy};
@@ -75,7 +74,7 @@ impl Host {
     }
 
     /// Loads, or reloads, a model by name. Blocks until it is loaded.
-    pub(super) fn load_now(&self, name: &str, asked: Asked) -> Result<(), Error> {
+    pub(super) fn load_now(&self, name: &str, asked: u64) -> Result<(), Error> {
         self.orders.load(name, asked, || {
             // A request by name always reads the current files.
             let outcome = self.refresh(name, |_| true, |_| true);
@@ -273,26 +272,32 @@ pub(super) fn retire(replaced: Option<Arc<Loaded>>) {
 mod tests {
     use std::fs;
 
+    use parm_parity_models::onnx::{Builder, Tensor as Weights, Value};
     use parm_protocol::ModelRef;
     use prometheus::Registry;
 
     use super::super::Layout;
     use super::*;
-    use crate::Config;
-    use crate::Metrics;
+    use crate::{Config, EngineConfig, Metrics};
 
     fn put(root: &std::path::Path, version: u64, outputs: usize) {
         let folder = root.join("m").join(version.to_string());
         fs::create_dir_all(&folder).unwrap();
-        let model =
-            format!("input = [4]\noutputs = {outputs}\ntime_ms = {{ kind = \"constant\", value = 0.0 }}\n");
-        fs::write(folder.join("model.toml"), model).unwrap();
+        let mut graph = Builder::new("m", 1);
+        let input = graph.input(Value::batch_of_f32("input", &[1]));
+        let ones = Weights::from_f32("ones", &[1, outputs], &vec![1.0; outputs]).unwrap();
+        let ones = graph.constant(ones);
+        let copies = graph.node("MatMul", "output", &[&input, &ones]);
+        graph.output(Value::batch_of_f32(&copies, &[outputs]));
+        fs::write(folder.join("model.onnx"), graph.build().unwrap().bytes()).unwrap();
     }
 
     /// A host of these models that follows no folder by itself.
     fn still(root: &std::path::Path) -> Config {
-        let versions = VersionPolicy::All;
-        Config { models: Some(root.into()), versions, reload: Duration::ZERO, ..Config::default() }
+        let (models, versions) = (Some(root.into()), VersionPolicy::All);
+        let engine = EngineConfig { name: "tract".into(), ..EngineConfig::default() };
+        let measure = Duration::ZERO;
+        Config { models, versions, engine, measure, reload: Duration::ZERO, ..Config::default() }
     }
 
     fn start(config: Config) -> (Arc<Host>, Registry) {

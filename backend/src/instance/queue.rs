@@ -18,7 +18,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use parm_grants::{Granter, Order, Told};
 use parm_protocol::Error;
-use parm_protocol::fleet::{Frontend, Giver, Mailbox};
+use parm_protocol::fleet::{Frontend, Giver, Mailbox, OWN_SHARE};
 use parm_shares::{Book, Charge, Due, Table, Terms, Work};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -26,7 +26,6 @@ use tokio::time::Instant;
 use super::Job;
 use crate::host::Loaded;
 use crate::metrics::ShareMetrics;
-use crate::payer::Payer;
 use crate::{Config, Metrics};
 
 /// The retry delay of a rejected client: about the time in which a short queue moves.
@@ -552,5 +551,59 @@ async fn watch(queue: Weak<Queue>) {
         let pause = at.map_or(LONGEST, |at| at.saturating_duration_since(Instant::now()));
         // Before or after, but not both.
         let _ = tokio::time::timeout(pause.min(LONGEST), notified).await;
+    }
+}
+
+/// A share, as instances identify it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Payer {
+    /// A configured share.
+    Share(Arc<str>),
+    /// The model's own share.
+    Model(Arc<str>),
+}
+
+impl Payer {
+    /// The share of a model's requests that name none.
+    pub(crate) fn of_model(model: &str, table: &Table) -> Self {
+        match table.of_model(model) {
+            Some(share) => Self::Share(table.name(share).clone()),
+            None => Self::Model(model.into()),
+        }
+    }
+
+    /// The share with this name, if it is configured or is that of a model for which `serves` returns true. Clients can
+    /// send any name, so an unknown one gets no account.
+    pub(crate) fn named(share: &str, table: &Table, serves: impl Fn(&str) -> bool) -> Option<Self> {
+        match share.strip_prefix(OWN_SHARE) {
+            Some(model) => serves(model).then(|| Self::of_model(model, table)),
+            None => table.find(share).map(|share| Self::Share(table.name(share).clone())),
+        }
+    }
+
+    /// Share and model, as labels of metrics.
+    pub(crate) fn labels(&self) -> [&str; 2] {
+        match self {
+            Self::Share(name) => [name, ""],
+            Self::Model(name) => ["", name],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parm_shares::{Settings, ShareSettings};
+
+    use super::*;
+
+    #[test]
+    fn unknown_share_gets_no_account() {
+        let own = ShareSettings { models: vec!["m".into()], ..ShareSettings::default() };
+        let table = Table::new(&Settings([("gold".to_owned(), own)].into()));
+        let named = |share| Payer::named(share, &table, |model| ["m", "n"].contains(&model));
+        assert_eq!(named("gold"), Some(Payer::Share("gold".into())));
+        assert_eq!(named("model:n"), Some(Payer::Model("n".into())));
+        assert_eq!(named("model:m"), Some(Payer::Share("gold".into())), "its model is in a share");
+        assert_eq!([named("silver"), named("model:x"), named("n")], [None, None, None]);
     }
 }

@@ -1,15 +1,15 @@
-//! Batching of requests, and models that want batches of the sizes that their `config.pbtxt` prefers.
+//! Batching of requests, and models whose first dimension is a batch or only looks like one.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use parm_backend::engine::Spec;
-use parm_backend::{Batching, Config, EngineConfig};
-use parm_parity_models::onnx::{Builder, Tensor as Weights, Value};
-use parm_protocol::{InferRequest, InferenceService, ModelRef, NamedTensor, Tensor};
+use parm_backend::{Batching, Config};
+use parm_parity_models::onnx::{Attribute, Builder, Tensor as Weights, Value};
+use parm_protocol::fleet::ROWS;
+use parm_protocol::{Code, InferenceService, ModelRef};
 use parm_workload::distribution::Distribution;
 
-use crate::support::{Served, config, quick, request, values};
+use crate::support::{Served, config, of_folder, put, quick, request, values, with};
 
 /// A model for which a batch of 8 pays if `per_row_ms` is less than the service time of a single row.
 fn batching(per_row_ms: f64) -> Config {
@@ -66,14 +66,10 @@ async fn batching_is_off_for_a_model_that_it_slows_down() {
 #[tokio::test]
 async fn unbatched_model_runs_every_request_separately() {
     let root = tempfile::tempdir().unwrap();
-    let mut graph = Builder::new("m", 1);
-    let input = graph.input(Value::batch_of_f32("input", &[4]));
-    let doubled = graph.node("Add", "output", &[&input, &input]);
-    graph.output(Value::batch_of_f32(&doubled, &[4]));
-    put(root.path(), "m", graph, "max_batch_size: 0");
-    let engine = EngineConfig { name: "tract".into(), ..EngineConfig::default() };
-    let models = Some(root.path().into());
-    let served = Served::start(Config { models, engine, emulated: BTreeMap::new(), ..batching(0.0) });
+    let doubled = |graph: &mut Builder, input: &str| graph.node("Add", "doubled", &[input, input]);
+    put(root.path(), "m", 1, &graph(doubled), &[("../config.pbtxt", "max_batch_size: 0")]);
+    let batching = batching(0.0).batching;
+    let served = Served::start(Config { batching, ..of_folder(root.path()) });
     assert_eq!(served.metric("parm_instance_batch_limit"), 1.0);
     let config = served.worker.model_config(&ModelRef::latest("m")).unwrap();
     assert_eq!((config.max_batch_size, &*config.input[0].dims), (0, &[-1, 4][..]));
@@ -91,52 +87,44 @@ async fn unbatched_model_runs_every_request_separately() {
     assert_eq!((sizes, statistics.execution_count), (vec![1], 3));
 }
 
-/// Adds 0, 10, 20 and 30 to the rows of a batch: it runs on four rows, and fails on two or eight. `max_batch_size` says that
-/// they are rows, although they depend on their place in the batch.
-fn write(root: &Path, sizes: &str) {
-    let mut graph = Builder::new("four", 1);
-    let input = graph.input(Value::batch_of_f32("x", &[1]));
-    let four = graph.constant(Weights::from_f32("four", &[4, 1], &[0., 10., 20., 30.]).unwrap());
-    let sum = graph.node("Add", "y", &[&input, &four]);
-    graph.output(Value::batch_of_f32(&sum, &[1]));
-    let text = format!("max_batch_size: 16\ndynamic_batching {{ preferred_batch_size: [ {sizes} ] }}\n");
-    put(root, "four", graph, &text);
+/// A graph of rows of four values.
+fn graph(operators: impl FnOnce(&mut Builder, &str) -> String) -> Vec<u8> {
+    let mut graph = Builder::new("m", 1);
+    let input = graph.input(Value::batch_of_f32("input", &[4]));
+    let output = operators(&mut graph, &input);
+    graph.output(Value::batch_of_f32(&output, &[4]));
+    graph.build().unwrap().bytes().to_vec()
 }
 
-/// Writes a model with its configuration.
-fn put(root: &Path, name: &str, graph: Builder, config: &str) {
-    let folder = root.join(name).join("1");
-    std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join("model.onnx"), graph.build().unwrap().bytes()).unwrap();
-    std::fs::write(root.join(name).join("config.pbtxt"), config).unwrap();
+/// A softmax of each row, and a running sum over the rows if they are to depend on each other.
+fn softmax(mixes: bool) -> Vec<u8> {
+    graph(|graph, input| {
+        let rows = graph.node_with("Softmax", "s", &[input], [("axis", Attribute::Int(1))]);
+        if !mixes {
+            return rows;
+        }
+        let axis = graph.constant(Weights::from_i64("axis", &[], &[0]).unwrap());
+        graph.node("CumSum", "mix", &[&rows, &axis])
+    })
 }
 
-fn start(root: &Path) -> Served {
-    let engine = EngineConfig { name: "tract".into(), ..EngineConfig::default() };
-    Served::start(Config { models: Some(root.into()), engine, ..Config::default() })
+/// A frontend that described an older file of the model sends parts of requests.
+#[tokio::test]
+async fn part_of_a_request_is_rejected_when_rows_depend() {
+    for (mixes, rejected) in [(true, Some(Code::NotFound)), (false, None)] {
+        let root = tempfile::tempdir().unwrap();
+        put(root.path(), "m", 1, &softmax(mixes), &[]);
+        let served = Served::start(of_folder(root.path()));
+        assert!(served.infer(request(&[0.5; 4])).await.is_ok(), "{mixes}");
+        let part = served.infer(with(request(&[0.5; 4]), ROWS, true)).await;
+        assert_eq!(part.err().map(|error| error.code()), rejected, "{mixes}");
+    }
 }
 
 #[tokio::test]
-async fn engine_is_asked_for_listed_sizes_only() {
+async fn configuration_overrules_what_was_shown() {
     let root = tempfile::tempdir().unwrap();
-    write(root.path(), "4");
-    let served = start(root.path());
-    let request = |rows: &[f32]| InferRequest {
-        model: ModelRef::latest("four"),
-        inputs: vec![NamedTensor::new("x", Tensor::from_f32([rows.len(), 1].as_slice(), rows).unwrap())],
-        ..request(&[])
-    };
-    let answer = served.infer(request(&[1.0, 2.0])).await.unwrap();
-    assert_eq!(values(&answer), [1.0, 12.0]);
-    let answer = served.infer(request(&[1.0; 6])).await.unwrap();
-    assert_eq!(values(&answer), [1.0, 11.0, 21.0, 31.0, 1.0, 11.0], "in two parts");
-}
-
-#[tokio::test]
-async fn model_that_fails_on_a_listed_size_is_refused() {
-    let root = tempfile::tempdir().unwrap();
-    write(root.path(), "4, 8");
-    let served = start(root.path());
-    let error = served.worker.model_config(&ModelRef::latest("four")).unwrap_err().to_string();
-    assert!(error.contains("8 rows, a preferred_batch_size of config.pbtxt"), "{error}");
+    put(root.path(), "m", 1, &softmax(true), &[("../config.pbtxt", "max_batch_size: 8")]);
+    let config = Served::start(of_folder(root.path())).worker.model_config(&ModelRef::latest("m")).unwrap();
+    assert_eq!((config.max_batch_size, config.unbatched()), (8, None));
 }

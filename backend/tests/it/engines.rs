@@ -82,56 +82,26 @@ fn tract_and_onnx_runtime_agree() {
     assert!(close(&run(&mut *magika("tract"), &input), &run(&mut *magika("ort"), &input)));
 }
 
-/// `QuantizeLinear`, `DequantizeLinear`, an operator, `QuantizeLinear`, `DequantizeLinear`: 8-bit files of transformers
-/// have this pattern around each softmax.
-fn between_8_bits(
-    opset: i64,
-    (operator, fine, zero): (&str, f32, u8),
-    attribute: Option<(&str, Attribute)>,
-) -> tempfile::TempDir {
-    let mut builder = Builder::new("between", 1).opset(opset);
+/// tract's graph optimisation makes a table of 256 results of a chain from `DequantizeLinear` to `QuantizeLinear`. A
+/// softmax in it, as in 8-bit files of transformers, then normalises over the table in place of its row.
+#[test]
+fn model_is_refused_when_optimisation_changes_its_answers() {
+    let mut builder = Builder::new("between", 1).opset(17);
     let x = builder.input(Value::batch_of_f32("x", &[8]));
     let mut scales = |name: &str, scale: f32, zero: u8| {
         let zero = Constant::new(&format!("{name}.zero"), Kind::Uint8, &[], vec![zero].into()).unwrap();
         let scale = Constant::from_f32(&format!("{name}.scale"), &[], &[scale]).unwrap();
         [builder.constant(scale), builder.constant(zero)]
     };
-    let ([scale, zero], [fine, none]) = (scales("in", 0.05, 128), scales("out", fine, zero));
+    let ([scale, zero], [fine, none]) = (scales("in", 0.05, 128), scales("out", 1.0 / 16.0, 255));
     let coarse = builder.node("QuantizeLinear", "coarse", &[&x, &scale, &zero]);
     let wide = builder.node("DequantizeLinear", "wide", &[&coarse, &scale, &zero]);
-    match attribute {
-        Some(attribute) => builder.node_with(operator, "between", &[&wide], [attribute]),
-        None => builder.node(operator, "between", &[&wide]),
-    };
+    builder.node("LogSoftmax", "between", &[&wide]);
     let again = builder.node("QuantizeLinear", "again", &["between", &fine, &none]);
     builder.node("DequantizeLinear", "y", &[&again, &fine, &none]);
     builder.output(Value::batch_of_f32("y", &[8]));
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("model.onnx"), builder.build().unwrap().bytes()).unwrap();
-    folder
-}
-
-#[test]
-fn softmax_between_8_bit_values_sums_to_one_on_tract() {
-    for opset in [13, 17, 18, 21] {
-        for attribute in [None, Some(("axis", Attribute::Int(-1))), Some(("axis", Attribute::Int(1)))] {
-            let folder = between_8_bits(opset, ("Softmax", 1.0 / 256.0, 0), attribute);
-            let path = folder.path().join("model.onnx");
-            let mut model = load("tract", &path).unwrap();
-            let values: Vec<f32> = (0..16).map(|at| (at % 5) as f32 - 2.0).collect();
-            let input = Tensor::from_f32([2, 8].as_slice(), &values).unwrap();
-            for row in run(&mut *model, &input).chunks(8) {
-                let sum: f32 = row.iter().sum();
-                assert!((sum - 1.0).abs() < 0.02, "opset {opset}: {row:?}");
-            }
-            assert_eq!(compared(&path), Ok(()));
-        }
-    }
-}
-
-#[test]
-fn model_is_refused_when_optimisation_changes_its_answers() {
-    let folder = between_8_bits(17, ("LogSoftmax", 1.0 / 16.0, 255), None);
     let error = compared(&folder.path().join("model.onnx")).unwrap_err().to_string();
     assert!(
         error.contains("tract without graph optimisation") && error.contains("output 'y' differs"),

@@ -1,11 +1,9 @@
 //! Tests of the backend through the public API: models on disk, requests in, predictions out.
 
-mod batch_axis;
 mod batching;
 mod chat;
 mod engines;
 mod grants;
-mod padded;
 mod queueing;
 mod repository;
 mod support;

@@ -1,33 +1,26 @@
 //! Models that are added, changed and removed while others are served.
 
-use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use parm_backend::{Config, VersionPolicy};
+use parm_parity_models::onnx::{Builder, Tensor as Weights, Value};
 use parm_protocol::{InferenceService, ModelRef};
 
-use crate::support::{Served, request, values};
+use crate::support::{Served, of_folder, put, request, values};
 
-fn describe(outputs: usize) -> String {
-    format!("input = [4]\noutputs = {outputs}\ntime_ms = {{ kind = \"constant\", value = 0.0 }}\n")
-}
-
-fn put(root: &Path, version: u64, content: &str) {
-    let folder = root.join("m").join(version.to_string());
-    fs::create_dir_all(&folder).unwrap();
-    // Written to another name and renamed, as an operator should: no partial file is visible.
-    fs::write(root.join("new"), content).unwrap();
-    fs::rename(root.join("new"), folder.join("model.toml")).unwrap();
+fn model(outputs: usize) -> Vec<u8> {
+    let mut graph = Builder::new("m", 1);
+    let input = graph.input(Value::batch_of_f32("input", &[4]));
+    let ones = Weights::from_f32("ones", &[4, outputs], &vec![1.0; 4 * outputs]).unwrap();
+    let ones = graph.constant(ones);
+    let sums = graph.node("MatMul", "output", &[&input, &ones]);
+    graph.output(Value::batch_of_f32(&sums, &[outputs]));
+    graph.build().unwrap().bytes().to_vec()
 }
 
 fn served(root: &Path, versions: VersionPolicy) -> Served {
-    Served::start(Config {
-        models: Some(root.into()),
-        versions,
-        reload: Duration::from_millis(1),
-        ..Config::default()
-    })
+    Served::start(Config { versions, reload: Duration::from_millis(1), ..of_folder(root) })
 }
 
 /// Repeats a request until the answer has this many values. Reloading depends on the clock, so the wait is limited.
@@ -46,11 +39,11 @@ async fn until_width(served: &Served, width: usize) {
 #[tokio::test]
 async fn valid_new_version_takes_over_and_a_broken_one_does_not() {
     let root = tempfile::tempdir().unwrap();
-    put(root.path(), 1, &describe(1));
+    put(root.path(), "m", 1, &model(1), &[]);
     let served = served(root.path(), VersionPolicy::Latest);
-    put(root.path(), 2, &describe(2));
+    put(root.path(), "m", 2, &model(2), &[]);
     until_width(&served, 2).await;
-    put(root.path(), 3, "outputs = \"many\"");
+    put(root.path(), "m", 3, b"not an ONNX graph", &[]);
     let started = Instant::now();
     let broken = || {
         let index = served.worker.repository_index(false).unwrap();
@@ -67,8 +60,8 @@ async fn valid_new_version_takes_over_and_a_broken_one_does_not() {
 #[tokio::test]
 async fn all_versions_are_served_if_the_policy_is_all() {
     let root = tempfile::tempdir().unwrap();
-    put(root.path(), 1, &describe(1));
-    put(root.path(), 7, &describe(2));
+    put(root.path(), "m", 1, &model(1), &[]);
+    put(root.path(), "m", 7, &model(2), &[]);
     let served = served(root.path(), VersionPolicy::All);
     let metadata = served.worker.model_metadata(&ModelRef::latest("m")).unwrap();
     assert_eq!(metadata.versions, ["1", "7"]);
@@ -80,41 +73,12 @@ async fn all_versions_are_served_if_the_policy_is_all() {
 #[tokio::test]
 async fn broken_model_is_listed_and_hides_no_other() {
     let root = tempfile::tempdir().unwrap();
-    put(root.path(), 1, &describe(1));
-    fs::create_dir_all(root.path().join("broken/1")).unwrap();
-    fs::write(root.path().join("broken/1/model.onnx"), "not an ONNX graph").unwrap();
+    put(root.path(), "m", 1, &model(1), &[]);
+    put(root.path(), "broken", 1, b"not an ONNX graph", &[]);
     let served = served(root.path(), VersionPolicy::Latest);
     let index = served.worker.repository_index(false).unwrap();
     let states: Vec<_> = index.iter().map(|index| (index.name.as_str(), index.state.as_str())).collect();
     assert_eq!(states, [("broken", "UNAVAILABLE"), ("m", "READY")]);
     assert!(!index[0].reason.is_empty());
     assert!(served.worker.is_ready());
-}
-
-#[tokio::test]
-async fn model_that_exceeds_the_memory_is_refused_and_named() {
-    let root = tempfile::tempdir().unwrap();
-    let affine = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/models/affine/1/model.onnx");
-    for (name, external) in [("large", 3 << 20), ("small", 0)] {
-        let folder = root.path().join(name).join("1");
-        fs::create_dir_all(&folder).unwrap();
-        fs::copy(&affine, folder.join("model.onnx")).unwrap();
-        fs::write(folder.join("weights.bin"), vec![0; external]).unwrap();
-    }
-    let config = |memory_mb| {
-        let models = Some(root.path().into());
-        let mut config = Config { models, memory_mb, reload: Duration::ZERO, ..Config::default() };
-        config.engine.name = "tract".into();
-        config
-    };
-    let served = Served::start(config(2));
-    let index = served.worker.repository_index(false).unwrap();
-    let states: Vec<_> = index.iter().map(|model| (&*model.name, &*model.state)).collect();
-    assert_eq!(states, [("large", "UNAVAILABLE"), ("small", "READY")]);
-    let reason = &index[0].reason;
-    assert!(reason.contains("needs 4 MB, and 2 MB of backend.memory_mb = 2 are free"), "{reason}");
-    let all = Served::start(config(5));
-    assert!(all.worker.repository_index(false).unwrap().iter().all(|model| model.state == "READY"));
-    let files = 2.0 * fs::metadata(&affine).unwrap().len() as f64 + f64::from(3 << 20);
-    assert_eq!(all.metric("parm_instance_model_memory_bytes"), files);
 }

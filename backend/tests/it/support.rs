@@ -1,12 +1,14 @@
 //! Workers with emulated models, and requests to them.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::time::Duration;
 
 use parm_backend::engine::Spec;
 use parm_backend::faults::Plan;
-use parm_backend::{Config, Metrics, Worker};
+use parm_backend::{Config, EngineConfig, Metrics, Worker};
 use parm_protocol::{
     Context, Error, InferRequest, InferResponse, InferenceService, ModelRef, NamedTensor, Parameter,
     Parameters, Tensor, Transport,
@@ -30,6 +32,25 @@ pub(crate) fn quick() -> Spec {
 /// A configuration with the quick model `m` and fault injection.
 pub(crate) fn config() -> Config {
     Config { emulated: BTreeMap::from([("m".into(), quick())]), faults: true, ..Config::default() }
+}
+
+/// Writes a version of a model and the files beside it. The model appears at once, so that no partial file is visible.
+pub(crate) fn put(root: &Path, model: &str, version: u64, file: &[u8], beside: &[(&str, &str)]) {
+    let folder = root.join(model).join(version.to_string());
+    fs::create_dir_all(&folder).unwrap();
+    for (name, content) in beside {
+        let path = folder.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    fs::write(root.join("new"), file).unwrap();
+    fs::rename(root.join("new"), folder.join("model.onnx")).unwrap();
+}
+
+/// A configuration with the models of a folder, on the engine that every machine has.
+pub(crate) fn of_folder(root: &Path) -> Config {
+    let engine = EngineConfig { name: "tract".into(), ..EngineConfig::default() };
+    Config { models: Some(root.into()), engine, faults: true, ..Config::default() }
 }
 
 impl Served {

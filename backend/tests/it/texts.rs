@@ -1,18 +1,17 @@
 //! Models with a tokenizer next to them take texts.
 
 use std::fs;
-use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use parm_backend::EngineConfig;
 use parm_backend::engine::{Texts, by_name};
-use parm_backend::{Config, EngineConfig};
 use parm_parity_models::onnx::{Attribute, Builder, DataType, Dim, Limits, Model, Tensor as Weights, Value};
 use parm_protocol::{
     DataType as Type, Error, InferRequest, InferenceService, ModelRef, NamedTensor, Parameters, Tensor,
 };
 
-use crate::support::{Served, values};
+use crate::support::{Served, of_folder, put, values};
 
 /// Words are split at spaces. Numbers are those of [`VECTORS`].
 const TOKENIZER: &str = r#"{
@@ -72,18 +71,6 @@ fn graph(scores: bool) -> Vec<u8> {
     graph.opset(11).build().unwrap().bytes().to_vec()
 }
 
-/// Writes a model and the files next to it.
-fn write(folder: &Path, name: &str, scores: bool, beside: &[(&str, &str)]) {
-    let folder = folder.join(name).join("1");
-    fs::create_dir_all(&folder).unwrap();
-    fs::write(folder.join("model.onnx"), graph(scores)).unwrap();
-    for (file, content) in beside {
-        let path = folder.join(file);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, content).unwrap();
-    }
-}
-
 /// The files next to a model.
 type Beside<'a> = &'a [(&'a str, &'a str)];
 
@@ -95,14 +82,9 @@ const FIRST: Beside<'static> =
 /// Serves these models: their names, whether they score pairs, and the files next to them.
 fn serve(models: &[(&str, bool, Beside<'_>)]) -> (tempfile::TempDir, Served) {
     let folder = tempfile::tempdir().unwrap();
-    models.iter().for_each(|(name, scores, beside)| write(folder.path(), name, *scores, beside));
-    let served = start(folder.path());
+    models.iter().for_each(|(name, scores, beside)| put(folder.path(), name, 1, &graph(*scores), beside));
+    let served = Served::start(of_folder(folder.path()));
     (folder, served)
-}
-
-fn start(folder: &Path) -> Served {
-    let engine = EngineConfig { name: "tract".into(), ..Default::default() };
-    Served::start(Config { models: Some(folder.into()), engine, ..Config::default() })
 }
 
 fn request(model: &str, in_row: usize, texts: &[&str]) -> InferRequest {

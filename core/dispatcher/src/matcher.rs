@@ -206,9 +206,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
         };
         let slower = self.books.served(key, instance).map_or(0.0, |served| served.slower);
         let wanted = batch::rows(&load, &model.times, most, f64::from(slower.exp()));
-        let (shape, max_work, most) = (query.shape, model.settings.max_work, wanted.in_time);
+        let (shape, most) = (query.shape.name, wanted.in_time);
         self.books.models[key].batch = wanted.best;
-        let mut largest = shape.size;
         let mut at = 0;
         while rows.len() < most as usize
             && let Some(next) = line.line(&mut self.books.models[key].line).get(at).copied()
@@ -221,14 +220,12 @@ impl<P: Clone, O> Dispatcher<P, O> {
             let joins = self.waits(key, next, is_first) && {
                 let next = &self.books.queries[next];
                 !next.alone
-                    && shape.joins(next.shape)
-                    && largest.max(next.shape.size).saturating_mul(rows.len() as u32 + 1) <= max_work
+                    && shape == next.shape.name
                     && self.books.suits(key, next, instance, now) == Fit::Yes
             };
             if joins {
                 line.line(&mut self.books.models[key].line).remove(at);
                 rows.push(next);
-                largest = largest.max(self.books.queries[next].shape.size);
             } else {
                 at += 1;
             }

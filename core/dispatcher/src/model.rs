@@ -35,8 +35,6 @@ pub struct ModelSettings {
     pub queue_limit: u32,
     /// Rows of a job at most; 1 for servers that take one request at a time, or that make batches themselves.
     pub max_rows: u32,
-    /// Rows of a job times the size of the largest at most: padded inputs must fit into the memory of a server.
-    pub max_work: u32,
     /// How long a query waits while no instance runs the model, or each that does is held.
     pub instance_wait: Duration,
     /// Copies of late queries.
@@ -64,7 +62,6 @@ impl Default for ModelSettings {
             max_attempts: 3,
             queue_limit: 10_000,
             max_rows: 1,
-            max_work: u32::MAX,
             instance_wait: Duration::from_secs(1),
             hedges: BudgetSettings { ratio: 0.1, burst: 10 },
             retries: BudgetSettings { ratio: 0.2, burst: 100 },

@@ -64,25 +64,13 @@ impl<P> Submission<P> {
 pub struct Shape {
     /// Rows with different names never share a job.
     pub name: u32,
-    /// The size of the row in any unit, as far as the run takes longer for it; 1 if it does not. Rows of one shape that differ
-    /// in size share a job if padding the shorter ones costs little, so only a caller that pads gives different sizes.
+    /// The size of the row in any unit, as far as the run takes longer for it; 1 if it does not.
     pub size: u32,
 }
 
 impl Default for Shape {
     fn default() -> Self {
         Self { name: 0, size: 1 }
-    }
-}
-
-/// Rows whose sizes differ by more are not padded to the same length: it would cost more than a job saves.
-const ALIKE: f64 = 0.8;
-
-impl Shape {
-    /// Whether two rows may share a job.
-    pub(crate) fn joins(self, other: Shape) -> bool {
-        let (less, more) = (self.size.min(other.size), self.size.max(other.size));
-        self.name == other.name && f64::from(less) >= ALIKE * f64::from(more)
     }
 }
 

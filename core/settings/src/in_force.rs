@@ -25,9 +25,6 @@ pub struct InForce {
     pub batch: BatchSettings,
     /// The largest batch that the model takes.
     pub max_rows: NonZeroU16,
-    /// The largest padded size of a batch with queries of several sizes: its rows times the size of the largest.
-    #[serde(default = "any_size", skip_serializing_if = "is_any_size")]
-    pub max_padded: u32,
     /// Whether the model's default answer is given when the deadline passes.
     pub default_answer: bool,
     /// How queries are coded.
@@ -53,15 +50,6 @@ fn any_rows() -> NonZeroU16 {
     NonZeroU16::MAX
 }
 
-fn any_size() -> u32 {
-    u32::MAX
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref)] // serde requires the reference
-fn is_any_size(size: &u32) -> bool {
-    *size == any_size()
-}
-
 impl InForce {
     /// The settings as written.
     pub fn as_wished(settings: &PoolSettings) -> Self {
@@ -71,7 +59,6 @@ impl InForce {
             batch: settings.batch.clone(),
             max_rows: any_rows(),
             stand_in_rows: any_rows(),
-            max_padded: any_size(),
             default_answer: settings.default_answer,
             coding: if coded { Coding::as_wished(&settings.coding) } else { Coding::default() },
             stand_in_files: BTreeSet::new(),

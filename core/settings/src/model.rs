@@ -62,7 +62,6 @@ impl PoolSettings {
             max_attempts: self.max_attempts.get(),
             queue_limit: self.queue_limit.get(),
             max_rows: max_rows.get().into(),
-            max_work: in_force.max_padded,
             instance_wait: self.no_instance_grace,
             hedges: budget(&self.hedge.budget),
             retries: budget(&self.retry),

@@ -12,7 +12,7 @@ use parm_dispatcher::{Failure, InstanceKey, JobKey, Time, Why};
 use parm_protocol::client::CallContext;
 use parm_protocol::fleet::ROWS;
 use parm_protocol::{
-    Code, Error, InferRequest, InferResponse, ModelRef, OpaqueAnswer, OpaqueRequest, PADDED, Parameters,
+    Code, Error, InferRequest, InferResponse, ModelRef, OpaqueAnswer, OpaqueRequest, Parameters,
     RequestedOutput,
 };
 use slotmap::Key;
@@ -25,7 +25,7 @@ use super::call::{Output, QueryRow};
 use super::coded::Parity;
 use super::coding::StandIn;
 use super::driver::Driver;
-use super::inputs::{self, JobRows, Lengths, Row};
+use super::inputs::{self, JobRows, Row};
 use super::instance::Instance;
 use super::outputs::{Expected, OUTCOME, Outputs};
 use super::pool::Pool;
@@ -65,8 +65,8 @@ enum Ask {
     Forward(Arc<OpaqueRequest>),
 }
 
-/// A request with the outputs that it names, and the lengths of its padded rows.
-type Prepared = (Ask, Vec<RequestedOutput>, Option<Arc<Lengths>>);
+/// A request with the outputs that it names.
+type Prepared = (Ask, Vec<RequestedOutput>);
 
 /// The answer to it.
 enum Heard {
@@ -205,21 +205,17 @@ impl Attempt {
             return Err(Ending::GivenUp);
         }
         let rows = self.job.inputs();
-        let lengths = if self.job.predicts() { Lengths::of(&self.job.pool, &rows) } else { None };
-        let (request, wanted) = self
-            .job
-            .asks(&rows, lengths.as_deref())
-            .map_err(|error| Ending::Failed(Failure::Query, error))?;
+        let prepared = self.job.asks(&rows).map_err(|error| Ending::Failed(Failure::Query, error))?;
         if self.job.is_too_long() {
             let message = "its client has sent too much for another attempt".into();
             return Err(Ending::Failed(Failure::Withheld, Error::Unavailable { message }));
         }
-        Ok((request, wanted, lengths))
+        Ok(prepared)
     }
 
     async fn run(&mut self, driver: &Arc<Driver>) -> Ending {
         let job = self.job.clone();
-        let (request, wanted, lengths) = match self.prepare() {
+        let (request, wanted) = match self.prepare() {
             Ok(prepared) => prepared,
             Err(ending) => {
                 job.instance.not_sent();
@@ -242,7 +238,7 @@ impl Attempt {
         };
         let why = tokio::select! {
             biased;
-            answer = answer => return job.settle(driver, answer, &wanted, lengths),
+            answer = answer => return job.settle(driver, answer, &wanted),
             why = job.stop.cancels() => why,
         };
         if why == Unneeded::Cancelled {
@@ -293,16 +289,16 @@ impl Job {
     }
 
     /// The request, and the outputs that it names.
-    fn asks(&self, rows: &[Row], lengths: Option<&Lengths>) -> Result<(Ask, Vec<RequestedOutput>), Error> {
+    fn asks(&self, rows: &[Row]) -> Result<Prepared, Error> {
         if let Some(request) = self.opaque() {
             return Ok((Ask::Forward(request.clone()), Vec::new()));
         }
-        let request = self.ranked(self.request(rows, lengths)?);
+        let request = self.ranked(self.request(rows)?);
         let wanted = request.outputs.clone();
         Ok((Ask::Predict(request), wanted))
     }
 
-    fn request(&self, rows: &[Row], lengths: Option<&Lengths>) -> Result<InferRequest, Error> {
+    fn request(&self, rows: &[Row]) -> Result<InferRequest, Error> {
         if let Some(parity) = self.parity() {
             return Ok(InferRequest {
                 model: (*self.model).clone(),
@@ -312,14 +308,11 @@ impl Job {
                 outputs: Vec::new(),
             });
         }
-        let mut request = inputs::request(&self.model, rows, lengths.and_then(Lengths::longest))?;
+        let mut request = inputs::request(&self.model, rows)?;
         let is_ours = self.instance.states_files.load(Ordering::Relaxed);
         // Our workers reject it if the model has changed and its rows now depend on each other.
         if self.pool.batched && is_ours && !inputs::is_whole(rows) {
             request.parameters.insert(ROWS.into(), true.into());
-        }
-        if lengths.is_some() && is_ours {
-            request.parameters.insert(PADDED.into(), true.into());
         }
         let plain = request.outputs.iter().all(|output| output.parameters.is_empty());
         if self.predicts() && plain && self.pool.coded.load(Ordering::Relaxed) {
@@ -368,7 +361,6 @@ impl Job {
         driver: &Arc<Driver>,
         answer: Result<Heard, Error>,
         wanted: &[RequestedOutput],
-        lengths: Option<Arc<Lengths>>,
     ) -> Ending {
         let expected = Expected {
             instance: &self.instance.name,
@@ -387,7 +379,7 @@ impl Job {
             Heard::Opaque(answer) => Ok(Outputs::opaque(self.watched(driver, answer))),
         });
         match outputs {
-            Ok(outputs) => self.completed(Outputs { lengths, ..outputs }),
+            Ok(outputs) => self.completed(outputs),
             Err(error) => {
                 let failure = match failure(&error) {
                     // The client, not the instance, is the reason why it did not get all of it.
@@ -465,7 +457,7 @@ async fn works(driver: &Driver, instance: &Instance) -> Result<bool, Error> {
     for pool in instance.pools() {
         // Where each query is sent once, a client's must not run again.
         let Some(sample) = pool.sample.get().filter(|_| !pool.is_once()) else { continue };
-        let request = inputs::request(&pool.model, &[Row { inputs: sample.clone(), index: 0 }], None)?;
+        let request = inputs::request(&pool.model, &[Row { inputs: sample.clone(), index: 0 }])?;
         let deadline = Some(tokio::time::Instant::now() + driver.limits.health_timeout);
         instance.client.infer(request, CallContext { deadline, ..CallContext::default() }).await?;
     }

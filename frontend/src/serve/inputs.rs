@@ -6,12 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use parm_protocol::{
-    Error, InferRequest, ModelMetadata, ModelRef, NamedTensor, OpaqueRequest, Padding, Parameters,
-    RequestedOutput, Tensor, TensorMetadata,
+    Error, InferRequest, ModelMetadata, ModelRef, NamedTensor, OpaqueRequest, Parameters, RequestedOutput,
+    Tensor,
 };
 use smallvec::SmallVec;
-
-use super::pool::Pool;
 
 /// Contents of a request, in the model's order.
 #[derive(Clone)]
@@ -101,9 +99,7 @@ pub(crate) type JobRows = SmallVec<[Row; 1]>;
 
 /// Builds the request that runs these rows as one batch. A whole request and consecutive rows of one request share
 /// their bytes; rows of several requests are copied.
-///
-/// Rows of unequal lengths are padded with zeros if the model takes that.
-pub(crate) fn request(model: &ModelRef, rows: &[Row], longest: Option<usize>) -> Result<InferRequest, Error> {
+pub(crate) fn request(model: &ModelRef, rows: &[Row]) -> Result<InferRequest, Error> {
     let first = rows.first().ok_or(Error::NothingToConcatenate)?;
     let of_one = rows.iter().all(|row| Arc::ptr_eq(&row.inputs, &first.inputs));
     let inputs = &first.inputs;
@@ -113,7 +109,7 @@ pub(crate) fn request(model: &ModelRef, rows: &[Row], longest: Option<usize>) ->
         inputs.tensors.iter().map(|input| run(input, first.index, rows.len())).collect::<Result<_, _>>()?
     } else {
         let places = 0..inputs.tensors.len();
-        places.map(|place| concatenated(rows, place, of_one, longest)).collect::<Result<_, _>>()?
+        places.map(|place| concatenated(rows, place, of_one)).collect::<Result<_, _>>()?
     };
     Ok(InferRequest {
         model: model.clone(),
@@ -140,20 +136,9 @@ fn run(input: &NamedTensor, start: usize, count: usize) -> Result<NamedTensor, E
     Ok(NamedTensor { name: input.name.clone(), tensor, parameters: input.parameters.clone() })
 }
 
-/// Rows that are not consecutive. The tensor keeps its parameters if all rows are `of_one` request. Those that differ in
-/// their second dimension get the longest one.
-fn concatenated(
-    rows: &[Row],
-    place: usize,
-    of_one: bool,
-    longest: Option<usize>,
-) -> Result<NamedTensor, Error> {
-    let shape = |row: &Row| row.inputs.tensors[place].tensor.shape().get(1).copied();
-    let longest = longest.filter(|_| rows.iter().any(|row| shape(row) != shape(&rows[0])));
-    let part = |row: &Row| {
-        let row = row.inputs.tensors[place].tensor.slice_rows(row.index, 1)?;
-        longest.map_or(Ok(row.clone()), |longest| row.resized(1, longest))
-    };
+/// Rows that are not consecutive. The tensor keeps its parameters if all rows are `of_one` request.
+fn concatenated(rows: &[Row], place: usize, of_one: bool) -> Result<NamedTensor, Error> {
+    let part = |row: &Row| row.inputs.tensors[place].tensor.slice_rows(row.index, 1);
     let parts: SmallVec<[Tensor; 8]> = rows.iter().map(part).collect::<Result<_, _>>()?;
     let NamedTensor { name, parameters, .. } = &rows[0].inputs.tensors[place];
     let parameters = if of_one { parameters.clone() } else { Parameters::new() };
@@ -174,45 +159,6 @@ fn wanted_by_any(rows: &[Row]) -> Vec<RequestedOutput> {
         }
     }
     wanted
-}
-
-/// The lengths of the rows of a padded batch.
-#[derive(Debug)]
-pub(crate) struct Lengths {
-    rows: SmallVec<[usize; 8]>,
-    padding: Arc<Padding>,
-}
-
-impl Lengths {
-    /// Those of rows that must be padded to run together. `None` if they are equal, or if the instances do not take padded
-    /// rows now: such a batch cannot be sent, and its rows are tried alone.
-    pub(super) fn of(pool: &Pool, rows: &[Row]) -> Option<Arc<Self>> {
-        if rows.len() < 2 {
-            return None;
-        }
-        let length = |row: &Row| Padding::length(&pool.metadata, &row.inputs.tensors);
-        let first = length(&rows[0])?;
-        if rows.iter().all(|row| length(row) == Some(first)) {
-            return None;
-        }
-        let padding = pool.padding()?;
-        let rows = rows.iter().map(length).collect::<Option<_>>()?;
-        Some(Arc::new(Self { rows, padding }))
-    }
-
-    /// The length that all rows get.
-    pub(super) fn longest(&self) -> Option<usize> {
-        self.rows.iter().max().copied()
-    }
-
-    /// A row of an output of the batch, without padding.
-    pub(super) fn row(&self, output: &NamedTensor, row: usize) -> Result<Tensor, Error> {
-        let own = output.tensor.slice_rows(row, 1)?;
-        let length = self.rows.get(row).copied();
-        let rows = self.rows.len();
-        let length = length.ok_or(Error::RowsOutOfRange { start: row, count: 1, rows })?;
-        self.padding.cut(&output.name, own, length)
-    }
 }
 
 /// Names of the shapes of one model's queries: queries of one name may share a batch.
@@ -242,20 +188,8 @@ impl Shapes {
             return 0;
         }
         let skipped = usize::from(batched);
-        self.hash(inputs.iter().map(|input| input.tensor.shape().get(skipped..)))
-    }
-
-    /// The name of the shape of one row, without the length of padded inputs. No other query has it.
-    pub(crate) fn padded(&self, inputs: &[NamedTensor], model: &ModelMetadata) -> u32 {
-        let row = |(input, declared): (&NamedTensor, &TensorMetadata)| {
-            (!Padding::pads(declared)).then(|| input.tensor.shape()[1..].to_vec())
-        };
-        self.hash(inputs.iter().zip(&model.inputs).map(row))
-    }
-
-    fn hash(&self, rows: impl IntoIterator<Item = impl Hash>) -> u32 {
         let mut hasher = self.hasher.build_hasher();
-        rows.into_iter().for_each(|row| row.hash(&mut hasher));
+        inputs.iter().for_each(|input| input.tensor.shape().get(skipped..).hash(&mut hasher));
         hasher.finish() as u32 & !ALONE
     }
 
@@ -267,6 +201,8 @@ impl Shapes {
 
 #[cfg(test)]
 mod tests {
+    use parm_protocol::TensorMetadata;
+
     use super::*;
 
     fn inputs(values: &[f32], wanted: &[&str]) -> Arc<Inputs> {
@@ -281,7 +217,7 @@ mod tests {
     }
 
     fn sent(rows: &[Row]) -> InferRequest {
-        request(&ModelRef::latest("m"), rows, None).unwrap()
+        request(&ModelRef::latest("m"), rows).unwrap()
     }
 
     #[test]
@@ -354,10 +290,6 @@ mod tests {
         assert_ne!(shapes.alone(), shapes.alone());
         let fixed = Shapes::of(&model(&[-1, 4]), true);
         assert_eq!(fixed.name(&shaped(&[1, 4]), true), 0);
-        let model = model(&[-1, -1]);
-        let padded = |shape: &[usize]| shapes.padded(&shaped(shape), &model);
-        assert_eq!(padded(&[1, 4]), padded(&[7, 5]));
-        assert!([4, 5, 0].iter().all(|size| name(&[1, *size]) != padded(&[1, 4])), "not padded");
         assert_ne!(fixed.alone(), 0);
     }
 }

@@ -10,7 +10,7 @@ use parm_protocol::{
 use smallvec::SmallVec;
 
 use super::call::Output;
-use super::inputs::{Inputs, Lengths};
+use super::inputs::Inputs;
 use super::pool::Pool;
 
 /// An instance's response to a job.
@@ -18,8 +18,6 @@ pub(crate) struct Outputs {
     pub(crate) tensors: Vec<NamedTensor>,
     pub(crate) parameters: Parameters,
     pub(crate) rows: usize,
-    /// The lengths of its rows, if they were padded.
-    pub(crate) lengths: Option<Arc<Lengths>>,
     /// An upstream server's answer, until it is given; `tensors` is then empty.
     pub(crate) opaque: Mutex<Option<Box<OpaqueAnswer>>>,
 }
@@ -59,20 +57,12 @@ impl Outputs {
             }
         }
         let (tensors, parameters) = (response.outputs, response.parameters);
-        Ok(Self { tensors, parameters, rows, lengths: None, opaque: Mutex::default() })
+        Ok(Self { tensors, parameters, rows, opaque: Mutex::default() })
     }
 
     /// Outputs of one row without parameters.
     pub(crate) fn row(tensors: Vec<NamedTensor>) -> Self {
-        Self { tensors, parameters: Parameters::new(), rows: 1, lengths: None, opaque: Mutex::default() }
-    }
-
-    /// One row of one of these outputs, without padding.
-    pub(crate) fn row_of(&self, output: &NamedTensor, row: usize) -> Result<Tensor, Error> {
-        match &self.lengths {
-            Some(lengths) => lengths.row(output, row),
-            None => output.tensor.slice_rows(row, 1),
-        }
+        Self { tensors, parameters: Parameters::new(), rows: 1, opaque: Mutex::default() }
     }
 
     /// One row of an output; the whole of one without rows.
@@ -81,7 +71,7 @@ impl Outputs {
         if !batched || output.tensor.rows() == 1 {
             return Some(output.tensor.clone());
         }
-        self.row_of(output, row).ok()
+        output.tensor.slice_rows(row, 1).ok()
     }
 
     /// An upstream server's answer.
@@ -180,7 +170,7 @@ fn tokens(answers: &[RowAnswer]) -> Option<Vec<u64>> {
 fn is_whole(pool: &Pool, answers: &[RowAnswer]) -> bool {
     let in_order = answers.iter().enumerate().all(|(row, (_, own))| own.row == row);
     let outputs = &answers[0].1.outputs;
-    in_order && outputs.lengths.is_none() && (!pool.batched || outputs.rows == answers.len())
+    in_order && (!pool.batched || outputs.rows == answers.len())
 }
 
 fn whole(answers: Answers) -> Vec<NamedTensor> {
@@ -197,7 +187,7 @@ fn gathered(answers: &[RowAnswer], wanted: &[&str]) -> Result<Vec<NamedTensor>, 
 
 fn gather(answers: &[RowAnswer], name: &str) -> Result<NamedTensor, Error> {
     let found = answers.iter().map(|answer| output(answer, name)).collect::<Result<Vec<_>, _>>()?;
-    let rows = answers.iter().zip(&found).map(|((_, own), output)| own.outputs.row_of(output, own.row));
+    let rows = answers.iter().zip(&found).map(|((_, own), output)| output.tensor.slice_rows(own.row, 1));
     let tensor =
         Tensor::concat_rows(&rows.collect::<Result<Vec<_>, _>>()?).map_err(|error| unequal(name, error))?;
     let parameters = agreed(found.iter().map(|output| &output.parameters));

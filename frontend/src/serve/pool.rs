@@ -1,7 +1,7 @@
 //! Pool of the instances of one model version.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::num::{NonZeroU16, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::{Mutex, RwLock};
 use parm_protocol::validate::has_batch_dimension;
 use parm_protocol::{
-    BatchStatistics, Code, DataType, DurationStatistics, Error, ModelConfig, ModelMetadata, ModelRef,
-    ModelStatistics, NamedTensor, Padding, RequestStatistics, RequestedOutput, Rows, TensorMetadata,
+    BatchStatistics, Code, DurationStatistics, Error, ModelConfig, ModelMetadata, ModelRef, ModelStatistics,
+    NamedTensor, RequestStatistics, RequestedOutput, Rows, TensorMetadata,
 };
 use parm_settings::{BatchSize, PolicyKind, PoolSettings};
 use parm_transport::client::ROUTE;
@@ -26,12 +26,6 @@ use crate::metrics::{self, Sum};
 /// The assumed largest batch of a server that states none, and the largest that counts.
 const UNSTATED: u16 = 8;
 const LARGEST_OF_SERVER: u16 = 64;
-
-/// The largest row in bytes that others are padded to: 64 of them are no more than a large request.
-const LARGEST_PADDED: usize = 256 << 10;
-
-/// The largest batch of padded rows in bytes of its inputs and outputs: an answer of an instance may have as many by default.
-const LARGEST_BATCH: usize = 64 << 20;
 
 /// Time after the last failed request during which a model counts as failing.
 const RECENT: Duration = Duration::from_secs(15);
@@ -80,8 +74,6 @@ pub(crate) struct Pool {
     pub(crate) sample: OnceLock<Arc<Inputs>>,
     /// Whether a code may mix its queries, so that their values matter.
     pub(crate) coded: AtomicBool,
-    /// Whether rows of unequal lengths share batches.
-    pads: AtomicBool,
     /// Whether its model may run its own parities.
     pub(crate) linearity: Linearity,
     codes: RwLock<Arc<Codes>>,
@@ -138,7 +130,6 @@ impl Pool {
             outages: AtomicU64::new(0),
             sample: OnceLock::new(),
             coded: AtomicBool::new(false),
-            pads: AtomicBool::new(false),
             linearity: Linearity::default(),
             codes: RwLock::default(),
             standing: Mutex::default(),
@@ -216,8 +207,6 @@ impl Pool {
         let pays = wished.retry.burst > 0 || wished.retry.ratio.get() >= 1.0;
         self.attempts.store(if pays { wished.max_attempts.get() } else { 1 }, Ordering::Relaxed);
         self.once.store(standing.in_force.policy == PolicyKind::Once, Ordering::Relaxed);
-        let batches = standing.in_force.batch.max_size.fixed() != Some(NonZeroU16::MIN);
-        self.pads.store(batches && self.padding().is_some(), Ordering::Relaxed);
         *self.standing.lock() = Some(standing);
     }
 
@@ -246,51 +235,12 @@ impl Pool {
         !self.batched && self.members.are_split()
     }
 
-    /// The length of a request's rows, if they may be padded to share a batch.
-    pub(crate) fn padded_length(&self, inputs: &[NamedTensor]) -> Option<u32> {
-        // Codes mix rows of equal lengths only.
-        if !self.pads.load(Ordering::Relaxed) || self.coded.load(Ordering::Relaxed) {
-            return None;
-        }
-        let length = Padding::length(&self.metadata, inputs)?;
-        let rows = inputs.first()?.tensor.rows().max(1);
-        let bytes: usize = inputs.iter().map(|input| input.tensor.data().len() / rows).sum();
-        let fits = bytes <= LARGEST_PADDED && self.padding()?.is_masked(inputs);
-        u32::try_from(length).ok().filter(|_| fits)
-    }
-
-    /// The largest batch of padded rows: its rows times the longest length. Outputs may be as long as the rows, and each
-    /// of their elements many times as large as that of an input.
-    pub(crate) fn largest_padded(&self) -> u32 {
-        let Some(padding) = self.padding() else { return u32::MAX };
-        let bytes = |tensor: &TensorMetadata| {
-            let size = tensor.datatype.parse::<DataType>().ok().and_then(DataType::size).unwrap_or(1);
-            let fixed = tensor.shape.iter().filter_map(|dimension| usize::try_from(*dimension).ok());
-            fixed.fold(size, usize::saturating_mul)
-        };
-        let own: usize = self.metadata.inputs.iter().filter(|input| Padding::pads(input)).map(bytes).sum();
-        let longest = LARGEST_PADDED / own.max(1);
-        let output = |output: &TensorMetadata| {
-            let axes = padding.axes.get(&output.name).map_or(0, Vec::len);
-            // An output with two such axes has the square of the length.
-            let others = (1..axes).fold(1, |product: usize, _| product.saturating_mul(longest));
-            if axes == 0 { 0 } else { bytes(output).saturating_mul(others) }
-        };
-        let each = self.metadata.outputs.iter().map(output).fold(own, usize::saturating_add);
-        u32::try_from(LARGEST_BATCH / each.max(1)).unwrap_or(u32::MAX)
-    }
-
     /// Queries that each instance gets at a time for its own batches, if it batches itself.
     pub(crate) fn server_batches(&self) -> Option<u16> {
         let size = self.standing.lock().as_ref()?.in_force.batch.max_size;
         // One of the largest batches runs while the next is collected.
         let most = || self.max_batch().unwrap_or(UNSTATED).min(LARGEST_OF_SERVER) * 2;
         (size == BatchSize::Server && self.batched).then(most)
-    }
-
-    /// How the rows of a batch are padded now.
-    pub(crate) fn padding(&self) -> Option<Arc<Padding>> {
-        self.members.padding()
     }
 
     /// Notes that the instance with this number in the fleet was lost with it.
@@ -434,8 +384,6 @@ struct Enrolment {
     most: Option<u16>,
     /// SHA-256 of its file, if it states one.
     digest: Option<String>,
-    /// How it pads rows, if it states that.
-    padding: Option<Padding>,
 }
 
 /// Statements of all instances of a pool.
@@ -445,8 +393,6 @@ pub(crate) struct Statements {
     pub(crate) most: Option<u16>,
     /// Digests of the model's files.
     pub(crate) files: Files,
-    /// How rows are padded, if all agree.
-    pub(crate) padding: Option<Arc<Padding>>,
 }
 
 /// SHA-256 of the files of a model version; without those of servers that state none.
@@ -459,9 +405,7 @@ impl PoolMembers {
         let most = config.map(|config| config.max_batch_size).filter(|most| *most > 0);
         let most = most.map(|most| u16::try_from(most).unwrap_or(u16::MAX));
         let digest = config.and_then(|config| config.digest()).map(str::to_ascii_lowercase);
-        // Another server's is what its operator wrote, and was not compared with anything.
-        let padding = config.filter(|_| digest.is_some() && !whole).and_then(|config| config.padding());
-        self.enrolled.lock().insert(instance, Enrolment { works: true, whole, most, digest, padding });
+        self.enrolled.lock().insert(instance, Enrolment { works: true, whole, most, digest });
     }
 
     pub(crate) fn leave(&self, instance: InstanceId) {
@@ -506,18 +450,10 @@ impl PoolMembers {
         if members.is_empty() {
             return self.applied.lock().clone();
         }
-        let first = members.values().next().and_then(|member| member.padding.as_ref());
-        let padding = first.filter(|first| members.values().all(|of| of.padding.as_ref() == Some(*first)));
         Statements {
-            padding: padding.cloned().map(Arc::new),
             most: members.values().filter_map(|member| member.most).min(),
             files: members.values().filter_map(|member| member.digest.clone()).collect(),
         }
-    }
-
-    /// How rows are padded, as far as settings follow from it.
-    pub(crate) fn padding(&self) -> Option<Arc<Padding>> {
-        self.applied.lock().padding.clone()
     }
 
     /// Notes that settings are about to be derived from the statements.

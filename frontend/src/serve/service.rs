@@ -10,11 +10,11 @@ use parm_captures::Source;
 use parm_dispatcher::{Reject, Shape};
 use parm_protocol::client::Client;
 use parm_protocol::texts::check_ids;
-use parm_protocol::validate::{in_model_order, independent, padded, validate};
+use parm_protocol::validate::{in_model_order, independent, validate};
 use parm_protocol::{
     Code, Context, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex,
-    ModelMetadata, ModelRef, ModelStatistics, OpaqueAnswer, OpaqueRequest, PADDED, Place, Rows,
-    ServerMetadata, Transport,
+    ModelMetadata, ModelRef, ModelStatistics, OpaqueAnswer, OpaqueRequest, Place, Rows, ServerMetadata,
+    Transport,
 };
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -211,9 +211,6 @@ impl Frontend {
     ) -> Result<Submission, Error> {
         let limits = &self.core.config.requests;
         independent(&request, pool.batched)?;
-        if request.parameters.contains_key(PADDED) {
-            padded(&request, &pool.config())?;
-        }
         let rows = validate(&request, &pool.metadata, pool.rows(limits.max_rows))?;
         check_ids(&request, &pool.metadata, || pool.config())?;
         let span = trace::query(&request.model.name, &request.id, None, context);
@@ -228,13 +225,11 @@ impl Frontend {
         inputs.guarded_by = mixes.unwrap_or(0);
         // With a policy that never repeats a query, another client's row in its batch could fail it for good.
         let shares = plain && !pool.is_once();
-        let padded = if shares && mixes.is_some() { pool.padded_length(&inputs.tensors) } else { None };
-        let name = match padded {
-            Some(_) => pool.shapes.padded(&inputs.tensors, &pool.metadata),
-            None if shares => pool.shapes.name(&inputs.tensors, pool.batched),
-            None => pool.shapes.alone(),
+        let name = match shares {
+            true => pool.shapes.name(&inputs.tensors, pool.batched),
+            false => pool.shapes.alone(),
         };
-        let shape = Shape { name, size: padded.unwrap_or_else(|| inputs.size()) };
+        let shape = Shape { name, size: inputs.size() };
         Ok(Submission { pool: pool.clone(), inputs: Arc::new(inputs), shape, terms, codable })
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parm_dispatcher::{Accept, ShareKey, Time};
 use parm_protocol::fleet::{ROWS, SHARE};
-use parm_protocol::{Context, Error, InferRequest, PADDED, Parameter, Parameters, validate};
+use parm_protocol::{Context, Error, InferRequest, Parameter, Parameters, validate};
 use parm_shares::{Asked, Refusal, Table};
 
 use super::clock::Clock;
@@ -18,7 +18,7 @@ use crate::config::Requests;
 pub(crate) const ACCEPT: &str = "parm_accept";
 
 /// Parameters that are not forwarded to the instance. It would reject some that jobs have of their own, by no fault of its own.
-const OURS: [&str; 6] = ["timeout", "priority", ACCEPT, SHARE, ROWS, PADDED];
+const OURS: [&str; 5] = ["timeout", "priority", ACCEPT, SHARE, ROWS];
 
 /// The terms of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

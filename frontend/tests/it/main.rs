@@ -16,6 +16,5 @@ mod rig;
 mod scripted;
 mod sources;
 mod stand_in;
-mod unequal;
 mod updates;
 mod upstreams;

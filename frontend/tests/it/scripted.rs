@@ -14,7 +14,7 @@ use parm_frontend::upstreams;
 use parm_grants::Order;
 use parm_protocol::client::{BoxFuture, CallContext, Client};
 use parm_protocol::fleet::{News, Watcher};
-use parm_protocol::validate::{independent, padded};
+use parm_protocol::validate::independent;
 use parm_protocol::{
     Broken, Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef,
     NamedTensor, OpaqueAnswer, OpaqueBody, OpaqueRequest, Place, ServerMetadata, Tensor, TensorMetadata,
@@ -172,11 +172,6 @@ impl Scripted {
         self.config.lock().get_or_insert_default().max_batch_size = max_batch_size;
     }
 
-    /// Reports this configuration of its models.
-    pub(crate) fn says_config(&self, config: ModelConfig) {
-        *self.config.lock() = Some(config);
-    }
-
     /// Reports this digest of its models' files.
     pub(crate) fn says_digest(&self, digest: &str) {
         let config = ModelConfig { max_batch_size: 64, ..ModelConfig::default() };
@@ -254,9 +249,7 @@ impl Client for Scripted {
         self.seen.lock().push(request.clone());
         self.once.fetch_add(usize::from(context.once), Ordering::SeqCst);
         let most = self.config.lock().as_ref().map_or(i32::MAX, |config| config.max_batch_size);
-        let config = self.config.lock().clone().unwrap_or_default();
-        let independent = independent(&request, most > 0).and_then(|()| padded(&request, &config));
-        if let Err(changed) = independent {
+        if let Err(changed) = independent(&request, most > 0) {
             return Box::pin(async { Err(changed) });
         }
         if let (rows, 1..) = (request.inputs[0].tensor.rows(), most)

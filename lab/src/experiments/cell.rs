@@ -21,8 +21,8 @@ pub struct Contender {
     pub rival: Option<Rival>,
     /// Number of instances, if it differs from the experiment's.
     pub instances: Option<NonZeroU32>,
-    /// How batches treat queries of unequal lengths, in a simulation: `mixed` without regard to them, `equal` lengths only,
-    /// or `padded` where that pays. Default `mixed`.
+    /// How batches treat queries of unequal lengths, in a simulation: `mixed` without regard to them, or `equal` lengths
+    /// only. Default `mixed`.
     pub lengths: Lengths,
 }
 

@@ -96,10 +96,8 @@ pub enum Lengths {
     /// All share batches: the dispatcher knows no lengths.
     #[default]
     Mixed,
-    /// Only equal lengths share a batch, as for a model without padding.
+    /// Only equal lengths share a batch.
     Equal,
-    /// Lengths share a batch if the padding costs less than a run, as for a model with padding.
-    Padded,
 }
 
 /// The size of a query with factor 1, about the tokens of a sentence.
@@ -331,8 +329,7 @@ impl World {
         // A fault may leave some servers out.
         let factors = (0..self.servers.len()).map(|server| schedule.length(server as u32, self.arrived));
         let size = (factors.fold(0.0, f64::max) * USUAL_SIZE).ceil().max(1.0) as u32;
-        let name = if self.lengths == Lengths::Equal { size } else { 0 };
-        Shape { name, size }
+        Shape { name: size, size }
     }
 
     /// When the next event is, apart from an arrival.

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::{Deployed, Manifest, ModelFile, Parity, StandIn};
 use crate::Error;
 use crate::onnx::{Inspection, Limits, Model, Value};
-use crate::repository::{Format, Repository, Version};
+use crate::repository::{Repository, Version};
 
 /// Inputs and outputs of a model, in the protocol's form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -209,7 +209,7 @@ fn tensors(repository: &Repository, file: &ModelFile) -> Result<Option<Signature
     Ok((!version.is_some_and(Version::takes_texts)).then(|| Signature::from(&report)))
 }
 
-/// Opens a model of the repository and checks its version, digest and format.
+/// Opens a model of the repository and checks its version and digest.
 fn open(repository: &Repository, file: &ModelFile) -> Result<Inspection, Vec<String>> {
     let (name, version) = (&file.name, file.version);
     let missing = |error| vec![format!("{error}: put the model into the repository or train it again")];
@@ -226,9 +226,6 @@ fn open(repository: &Repository, file: &ModelFile) -> Result<Inspection, Vec<Str
              or train the parity models for it",
             file.sha256
         )]);
-    }
-    if found.format != Format::Onnx {
-        return Err(unreadable("the models of a bundle must be ONNX files".into()));
     }
     let model =
         Model::open(&found.path, &Limits::default()).map_err(|error| unreadable(error.to_string()))?;

@@ -13,7 +13,7 @@ mod watch;
 
 pub use pbtxt::TritonConfig;
 pub(crate) use scan::digest;
-pub use scan::{Format, ModelFolder, POOLING, Repository, Scan, TOKENIZER, Version};
+pub use scan::{ModelFolder, POOLING, Repository, Scan, TOKENIZER, Version};
 pub use watch::{Change, Poll, Watch};
 
 use crate::Error;

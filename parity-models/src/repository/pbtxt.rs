@@ -5,18 +5,11 @@ use std::path::Path;
 /// Fields that say what the model file says anyway.
 const REDUNDANT: [&str; 6] = ["name", "platform", "backend", "default_model_filename", "input", "output"];
 
-/// The parameter that names the mask of a model.
-const MASK: &str = "parm_mask";
-
 /// The configuration of a model in Triton's format.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TritonConfig {
     /// Largest number of rows; 0 if the first dimension is not a batch.
     pub max_batch_size: Option<usize>,
-    /// `preferred_batch_size` of `dynamic_batching`.
-    pub preferred_sizes: Vec<usize>,
-    /// The input that masks padding: the string value of the parameter `parm_mask`. Empty if the model must not be padded.
-    pub mask: Option<String>,
     /// Other fields.
     pub ignored: Vec<String>,
     /// Mistakes of the file. What they concern is ignored.
@@ -35,46 +28,24 @@ impl TritonConfig {
     pub fn read(text: &str) -> Self {
         let words: Vec<&str> = Words { rest: text }.collect();
         let (mut config, mut depth, mut field) = (Self::default(), 0usize, "");
-        // The last words inside of a field.
-        let (mut name, mut key) = ("", "");
         for (at, &word) in words.iter().enumerate() {
             let is_value = at > 0 && words[at - 1] == ":";
             match word {
                 "{" | "[" => depth += 1,
                 "}" | "]" => depth = depth.saturating_sub(1),
-                ":" => {
-                    if depth == 0 && field == "max_batch_size" {
-                        let value = words.get(at + 1).copied().unwrap_or_default();
-                        config.max_batch_size = value.parse().ok();
-                        if config.max_batch_size.is_none() {
-                            config.problems.push(format!("max_batch_size is '{value}': give a whole number"));
-                        }
+                ":" if depth == 0 && field == "max_batch_size" => {
+                    let value = words.get(at + 1).copied().unwrap_or_default();
+                    config.max_batch_size = value.parse().ok();
+                    if config.max_batch_size.is_none() {
+                        config.problems.push(format!("max_batch_size is '{value}': give a whole number"));
                     }
                 }
-                _ if depth == 0 && is_value => {}
-                _ if depth == 0 => {
+                _ if depth > 0 || is_value || word == ":" => {}
+                _ => {
                     field = word;
                     let known = word == "max_batch_size" || REDUNDANT.contains(&word);
                     if !known && !config.ignored.iter().any(|ignored| ignored == word) {
                         config.ignored.push(word.into());
-                    }
-                }
-                _ => {
-                    let text = word.trim_matches(['"', '\'']);
-                    match (field, name) {
-                        ("dynamic_batching", "preferred_batch_size") if word.parse::<usize>().is_ok() => {
-                            config
-                                .preferred_sizes
-                                .extend(word.parse::<usize>().ok().filter(|size| *size > 0));
-                        }
-                        ("parameters", "key") if text != word => (key, name) = (text, ""),
-                        ("parameters", "string_value") if text != word => {
-                            if key == MASK {
-                                config.mask = Some(text.into());
-                            }
-                            name = "";
-                        }
-                        _ => name = word,
                     }
                 }
             }
@@ -82,14 +53,6 @@ impl TritonConfig {
         if depth > 0 {
             config.problems.push("the file is not complete: a brace or bracket is not closed".into());
         }
-        let known = |name: &String| match name.as_str() {
-            "dynamic_batching" => !config.preferred_sizes.is_empty(),
-            "parameters" => config.mask.is_some(),
-            _ => false,
-        };
-        config.ignored.retain(|name| !known(name));
-        config.preferred_sizes.sort_unstable();
-        config.preferred_sizes.dedup();
         config
     }
 }
@@ -156,17 +119,6 @@ mod tests {
             TritonConfig::read(text),
             TritonConfig { max_batch_size: Some(8), ignored: ignored.into(), ..TritonConfig::default() }
         );
-        let text = r#"
-            dynamic_batching { preferred_batch_size: [ 8, 4 ] max_queue_delay_microseconds: 100 preferred_batch_size: 1 }
-            parameters { key: "other" value: { string_value: "x" } }
-            parameters: { key: "parm_mask" value { string_value: "valid tokens" } }
-        "#;
-        let read = TritonConfig::read(text);
-        assert_eq!(
-            (read.preferred_sizes.as_slice(), read.mask.as_deref()),
-            (&[1, 4, 8][..], Some("valid tokens"))
-        );
-        assert_eq!(read.ignored, [""; 0]);
         assert_eq!(TritonConfig::read("max_batch_size:0").max_batch_size, Some(0));
         for odd in ["", "{{{", "max_batch_size:", "\"", "a: \"unfinished", "é: 1"] {
             assert_eq!(TritonConfig::read(odd).max_batch_size, None, "{odd}");

@@ -16,19 +16,6 @@ use crate::onnx::{is_inside, locations};
 /// The most files of a version folder: a model, its external data, a label list. More is a misplaced folder.
 const MAX_FILES: usize = 4096;
 
-/// The format of a model file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Format {
-    /// `model.onnx`, which an engine runs.
-    Onnx,
-    /// `model.toml`, the description of an emulated model for experiments.
-    Emulated,
-}
-
-impl Format {
-    const ALL: [(Format, &'static str); 2] = [(Format::Onnx, "model.onnx"), (Format::Emulated, "model.toml")];
-}
-
 /// A folder of models.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repository {
@@ -53,8 +40,6 @@ pub struct ModelFolder {
 pub struct Version {
     /// The model file.
     pub path: PathBuf,
-    /// Its format.
-    pub format: Format,
     /// The version's files, including external data.
     pub(super) stamp: Vec<Stamp>,
 }
@@ -213,14 +198,9 @@ impl ModelFolder {
 }
 
 impl Version {
-    /// Size of all its files: the model, and its external data.
-    pub fn bytes(&self) -> u64 {
-        self.stamp.iter().map(|file| file.bytes).sum()
-    }
-
     /// Whether it is served with texts as its input, because its tokenizer is next to it.
     pub fn takes_texts(&self) -> bool {
-        self.format == Format::Onnx && self.path.with_file_name(TOKENIZER).is_file()
+        self.path.with_file_name(TOKENIZER).is_file()
     }
 
     /// SHA-256 of the model, with its external data, in lower-case hexadecimal, as in a bundle's manifest.
@@ -274,7 +254,7 @@ fn read_model(name: &str, path: &Path) -> Result<(ModelFolder, Vec<Error>), Erro
 
 /// Whether the version exists nevertheless: a folder without a model's file is none.
 fn hides_a_version(error: &Error) -> bool {
-    matches!(error, Error::Read { .. } | Error::TooManyFiles { .. } | Error::SeveralModelFiles { .. })
+    matches!(error, Error::Read { .. } | Error::TooManyFiles { .. })
 }
 
 /// `01` would be a second spelling of `1`, so only `1` is accepted.
@@ -285,18 +265,13 @@ fn version_number(folder: &str, path: &Path) -> Result<u64, Error> {
 
 fn read_version(folder: &Path) -> Result<Version, Error> {
     let stamp = stamp(folder)?;
-    let has = |file: &str| stamp.iter().any(|found| found.name == file);
-    let found: Vec<_> = Format::ALL.into_iter().filter(|(_, file)| has(file)).collect();
-    match found[..] {
-        [(format, file)] => Ok(Version { path: folder.join(file), format, stamp }),
-        [] => match Format::ALL.into_iter().find(|(_, file)| folder.join(file).is_dir()) {
-            Some((_, file)) => Err(Error::ModelFolder { path: folder.join(file) }),
-            None => Err(Error::NoModelFile { path: folder.into() }),
-        },
-        _ => {
-            let found = found.into_iter().map(|(_, file)| file.into()).collect();
-            Err(Error::SeveralModelFiles { path: folder.into(), found })
-        }
+    let path = folder.join("model.onnx");
+    if stamp.iter().any(|found| found.name == "model.onnx") {
+        Ok(Version { path, stamp })
+    } else if path.is_dir() {
+        Err(Error::ModelFolder { path })
+    } else {
+        Err(Error::NoModelFile { path: folder.into() })
     }
 }
 
@@ -411,7 +386,7 @@ mod tests {
         write(root.path(), "a/1/model.onnx", "one");
         write(root.path(), "a/10/model.onnx", "ten");
         write(root.path(), "a/parm.toml", "");
-        write(root.path(), "b/2/model.toml", "");
+        write(root.path(), "b/2/model.onnx", "");
         write(root.path(), "README.md", "not a model");
         let repository = Repository::open(root.path()).unwrap();
         let scan = repository.scan().unwrap();
@@ -421,7 +396,6 @@ mod tests {
         assert_eq!(a.bundle, Some(root.path().join("a/parm.toml")));
         let one = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed";
         assert_eq!(a.versions[&1].digest().unwrap(), one);
-        assert_eq!(scan.models["b"].versions[&2].format, Format::Emulated);
         assert_eq!(scan.models["b"].bundle, None);
     }
 
@@ -434,19 +408,15 @@ mod tests {
         write(root.path(), "good/02/model.onnx", "");
         write(root.path(), "empty/1/readme", "");
         write(root.path(), "folder/1/model.onnx/model.onnx", "");
-        write(root.path(), "two/1/model.onnx", "");
-        write(root.path(), "two/1/model.toml", "");
         write(root.path(), "sp ace/1/model.onnx", "");
         let repository = Repository::open(root.path()).unwrap();
         let scan = repository.scan().unwrap();
         assert_eq!(scan.models.keys().collect::<Vec<_>>(), ["good"]);
-        let found = vec!["model.onnx".to_string(), "model.toml".to_string()];
         for (name, error) in [
             ("good", Error::VersionNumber { path: path("good/latest") }),
             ("good", Error::VersionNumber { path: path("good/02") }),
             ("empty", Error::NoModelFile { path: path("empty/1") }),
             ("folder", Error::ModelFolder { path: path("folder/1/model.onnx") }),
-            ("two", Error::SeveralModelFiles { path: path("two/1"), found }),
             ("sp ace", Error::ModelName { name: "sp ace".into() }),
         ] {
             assert!(scan.problems.contains(&(name.into(), error.clone())), "{error} in {:?}", scan.problems);
@@ -545,7 +515,6 @@ mod tests {
         let before = version();
         assert_eq!(before, version());
         fs::write(folder.join("sub/b.data"), "longer").unwrap();
-        assert_eq!(version().bytes(), before.bytes() + 5);
         assert_ne!(version(), before);
     }
 }

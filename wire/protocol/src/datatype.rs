@@ -76,12 +76,6 @@ impl DataType {
         }
     }
 
-    /// Whether the highest bit of an element is its sign.
-    pub(crate) const fn is_signed(self) -> bool {
-        use DataType::{Bf16, Fp16, Fp32, Fp64, Int8, Int16, Int32, Int64};
-        matches!(self, Int8 | Int16 | Int32 | Int64 | Fp16 | Bf16 | Fp32 | Fp64)
-    }
-
     /// The protocol's spelling.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -14,7 +14,6 @@ pub mod grpc;
 mod infer;
 mod metadata;
 mod opaque;
-mod padding;
 mod parameter;
 pub mod place;
 mod request_stream;
@@ -38,7 +37,6 @@ pub use opaque::{
     Broken, FORWARDED_HOST, FORWARDED_SCHEME, FailedAnswer, OpaqueAnswer, OpaqueBody, OpaqueRequest,
     RestOfBody, grpc_status, has_message, is_grpc, is_grpc_failure,
 };
-pub use padding::{PADDED, Padding};
 pub use parameter::{Parameter, Parameters};
 pub use place::Place;
 pub use request_stream::{LARGEST_COPIED, ReaderHandle, RequestStream, StreamReader, Withdrawn};

@@ -9,8 +9,7 @@ use std::str::from_utf8;
 use crate::fleet::ROWS;
 use crate::texts::is_marked;
 use crate::{
-    Code, DataType, Error, InferRequest, ModelConfig, ModelMetadata, NamedTensor, PADDED, Parameter,
-    Parameters, TensorMetadata,
+    Code, DataType, Error, InferRequest, ModelMetadata, NamedTensor, Parameter, Parameters, TensorMetadata,
 };
 
 /// The platforms of ONNX models of our engines, whose strings are UTF-8. Other servers' models may take any bytes.
@@ -48,16 +47,6 @@ pub fn independent(request: &InferRequest, batched: bool) -> Result<(), Error> {
     let name = &request.model.name;
     let message =
         format!("rows of model '{name}' are not independent now: describe it again, and send requests whole");
-    Err(Error::Remote { code: Code::NotFound, message })
-}
-
-/// Rejects padded rows for a model that does not take them, for the same reason.
-pub fn padded(request: &InferRequest, config: &ModelConfig) -> Result<(), Error> {
-    if !request.parameters.contains_key(PADDED) || config.padding().is_some() {
-        return Ok(());
-    }
-    let name = &request.model.name;
-    let message = format!("model '{name}' takes no padded rows now: describe it again, and do not pad");
     Err(Error::Remote { code: Code::NotFound, message })
 }
 
@@ -272,16 +261,6 @@ mod tests {
         part.parameters.insert(ROWS.into(), true.into());
         assert_eq!(independent(&part, true), Ok(()));
         assert_eq!(independent(&part, false).map_err(|error| error.code()), Err(Code::NotFound));
-    }
-
-    #[test]
-    fn padded_rows_are_for_models_that_take_them() {
-        let (mut part, mut config) = (request(vec![tensor("a", &[1, 2])]), ModelConfig::default());
-        assert_eq!(padded(&part, &config), Ok(()), "a client's own request");
-        part.parameters.insert(PADDED.into(), true.into());
-        assert_eq!(padded(&part, &config).map_err(|error| error.code()), Err(Code::NotFound));
-        config.set_padding(Some(&crate::Padding::default()));
-        assert_eq!(padded(&part, &config), Ok(()));
     }
 
     #[test]

@@ -3,26 +3,28 @@
 //! A process can open only one library. The first that is requested decides, and a different path afterwards is an
 //! error.
 
-mod convert;
 mod gpu;
 mod library;
 mod sizes;
 
 use std::collections::BTreeSet;
-use std::fmt::Display;
+use std::fmt::{Debug, Display};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytemuck::Pod;
+use bytes::Bytes;
+use half::{bf16, f16};
 use ort::environment::Environment;
 use ort::logging::LogLevel;
 use ort::session::builder::GraphOptimizationLevel;
 use ort::session::{Session, SessionInputValue};
-use ort::value::Outlet;
+use ort::value::{DynValue, Outlet, PrimitiveTensorElementType, TensorElementType, TensorRef};
 use parking_lot::Mutex;
 use parm_parity_models::onnx::{is_inside, locations};
-use parm_protocol::Tensor;
+use parm_protocol::{DataType, Shape, Tensor};
 
 pub(super) use gpu::{engine_on, on_card};
 pub(super) use library::{found, library};
@@ -30,8 +32,8 @@ pub(super) use library::{found, library};
 use gpu::Gpu;
 use library::entries;
 
-use super::{Chosen, Declared, Engine, FIXED_ROWS, Model, NOT_A_TENSOR, Signature, guarded};
-use crate::engine::compare::operators;
+use super::{Chosen, Declared, Engine, Model, NOT_A_TENSOR, Signature, guarded, pack, unpack};
+use crate::engine::trial::operators;
 use crate::{EngineConfig, Error};
 
 #[derive(Clone)]
@@ -55,7 +57,7 @@ struct OrtModel {
     sizes: Vec<usize>,
     signature: Signature,
     /// Memory for inputs that are not aligned, kept because fresh memory takes longer to touch than to fill.
-    scratch: Vec<convert::Scratch>,
+    scratch: Vec<Scratch>,
     /// The means to make further sessions, if a card needs them.
     source: Option<CardFile>,
     /// Whether it has an operator that ends the process on inputs without elements.
@@ -111,15 +113,6 @@ impl Engine for Ort {
         }))
     }
 
-    fn copies_of_weights(&self, path: &Path) -> usize {
-        match self.gpu {
-            Some(_) if has_convolutions(&operators(path)) => {
-                sizes::affordable(&FIXED_ROWS, bytes(path)).len().max(1)
-            }
-            _ => 1,
-        }
-    }
-
     fn references(&self, _: &EngineConfig) -> Vec<(&'static str, Box<dyn Engine>)> {
         let plain =
             |optimises| Box::new(Self { environment: self.environment.clone(), optimises, gpu: None });
@@ -156,8 +149,7 @@ impl Model for OrtModel {
             return Err(Error::Input { message });
         }
         scratch.resize_with(inputs.len(), Default::default);
-        let at = sizes::place(inputs.first().map_or(0, Tensor::rows), sizes);
-        run_on(&mut sessions[at], signature, scratch, inputs)
+        sizes::run_in(sizes, inputs, |at, inputs| run_on(&mut sessions[at], signature, scratch, inputs))
     }
 
     fn is_steady(&self) -> bool {
@@ -189,16 +181,16 @@ impl Model for OrtModel {
 fn run_on(
     session: &mut Session,
     signature: &Signature,
-    scratch: &mut [convert::Scratch],
+    scratch: &mut [Scratch],
     inputs: &[Tensor],
 ) -> Result<Vec<Tensor>, Error> {
-    let values = inputs.iter().zip(scratch).map(|(input, scratch)| convert::to_value(input, scratch));
+    let values = inputs.iter().zip(scratch).map(|(input, scratch)| to_value(input, scratch));
     let values = values.collect::<Result<Vec<SessionInputValue<'_>>, _>>()?;
     let outputs = session.run(values.as_slice()).map_err(failed)?;
     // Read by name in declared order: the session's order is not guaranteed.
     let read = |declared: &Declared| {
         let missing = || Error::Run { message: format!("output '{}' is missing", declared.name) };
-        convert::from_value(outputs.get(&declared.name).ok_or_else(missing)?, declared.datatype)
+        from_value(outputs.get(&declared.name).ok_or_else(missing)?, declared.datatype)
     };
     signature.outputs.iter().map(read).collect()
 }
@@ -309,13 +301,126 @@ fn declared(path: &Path, outlet: &Outlet) -> Result<Declared, Error> {
             None => NOT_A_TENSOR.into(),
         },
     };
-    let datatype = outlet.dtype().tensor_type().and_then(convert::datatype).ok_or_else(unknown)?;
+    let datatype = outlet.dtype().tensor_type().and_then(datatype_of).ok_or_else(unknown)?;
     let shape = outlet.dtype().tensor_shape().ok_or_else(unknown)?;
     Ok(Declared { name: outlet.name().into(), datatype, shape: shape.iter().copied().collect() })
 }
 
 fn failed(error: ort::Error) -> Error {
     Error::Run { message: error.to_string() }
+}
+
+/// Aligned memory for the numbers of an input.
+type Scratch = Vec<u64>;
+
+/// Calls the function for a datatype: for booleans, for strings, or that for numbers with the type of an element.
+macro_rules! by_type {
+    ($datatype:expr, $truths:expr, $texts:expr, $numbers:ident($($argument:expr),*)) => {
+        match $datatype {
+            DataType::Bool => $truths,
+            DataType::Bytes => $texts,
+            DataType::Uint8 => $numbers::<u8>($($argument),*),
+            DataType::Uint16 => $numbers::<u16>($($argument),*),
+            DataType::Uint32 => $numbers::<u32>($($argument),*),
+            DataType::Uint64 => $numbers::<u64>($($argument),*),
+            DataType::Int8 => $numbers::<i8>($($argument),*),
+            DataType::Int16 => $numbers::<i16>($($argument),*),
+            DataType::Int32 => $numbers::<i32>($($argument),*),
+            DataType::Int64 => $numbers::<i64>($($argument),*),
+            DataType::Fp16 => $numbers::<f16>($($argument),*),
+            DataType::Bf16 => $numbers::<bf16>($($argument),*),
+            DataType::Fp32 => $numbers::<f32>($($argument),*),
+            DataType::Fp64 => $numbers::<f64>($($argument),*),
+        }
+    };
+}
+
+/// A view of a tensor's own memory if it is aligned, otherwise of a copy in `scratch`.
+fn to_value<'a>(tensor: &'a Tensor, scratch: &'a mut Scratch) -> Result<SessionInputValue<'a>, Error> {
+    by_type!(tensor.datatype(), truths(tensor), texts(tensor), numbers(tensor, scratch))
+}
+
+/// Copies a tensor out.
+fn from_value(value: &DynValue, datatype: DataType) -> Result<Tensor, Error> {
+    let (shape, data) = by_type!(datatype, extract_truths(value), extract_texts(value), extract(value))?;
+    let shape: Shape = shape.iter().map(|&dim| usize::try_from(dim).unwrap_or(0)).collect();
+    Ok(Tensor::new(datatype, shape, data)?)
+}
+
+/// The protocol's name of an element type, if it has one.
+fn datatype_of(native: TensorElementType) -> Option<DataType> {
+    Some(match native {
+        TensorElementType::Bool => DataType::Bool,
+        TensorElementType::String => DataType::Bytes,
+        TensorElementType::Uint8 => DataType::Uint8,
+        TensorElementType::Uint16 => DataType::Uint16,
+        TensorElementType::Uint32 => DataType::Uint32,
+        TensorElementType::Uint64 => DataType::Uint64,
+        TensorElementType::Int8 => DataType::Int8,
+        TensorElementType::Int16 => DataType::Int16,
+        TensorElementType::Int32 => DataType::Int32,
+        TensorElementType::Int64 => DataType::Int64,
+        TensorElementType::Float16 => DataType::Fp16,
+        TensorElementType::Bfloat16 => DataType::Bf16,
+        TensorElementType::Float32 => DataType::Fp32,
+        TensorElementType::Float64 => DataType::Fp64,
+        _ => return None,
+    })
+}
+
+fn numbers<'a, T>(tensor: &'a Tensor, scratch: &'a mut Scratch) -> Result<SessionInputValue<'a>, Error>
+where
+    T: Pod + PrimitiveTensorElementType + Debug,
+{
+    let values = match bytemuck::try_cast_slice::<u8, T>(tensor.data()) {
+        Ok(values) => values,
+        Err(_) => {
+            let bytes = tensor.data();
+            scratch.resize(bytes.len().div_ceil(size_of::<u64>()), 0);
+            let copy = &mut bytemuck::cast_slice_mut(scratch)[..bytes.len()];
+            copy.copy_from_slice(bytes);
+            bytemuck::cast_slice(copy)
+        }
+    };
+    Ok(TensorRef::from_array_view((dims(tensor), values)).map_err(failed)?.into())
+}
+
+fn truths(tensor: &Tensor) -> Result<SessionInputValue<'_>, Error> {
+    let values: Vec<bool> = tensor.data().iter().map(|&byte| byte != 0).collect();
+    Ok(ort::value::Tensor::from_array((dims(tensor), values)).map_err(failed)?.into())
+}
+
+fn texts(tensor: &Tensor) -> Result<SessionInputValue<'_>, Error> {
+    let texts = unpack(tensor)?;
+    // The library's interface takes strings that end with it.
+    if let Some(at) = texts.iter().position(|text| text.contains('\0')) {
+        let message = format!("string {at} has the character U+0000, which ONNX Runtime does not take");
+        return Err(Error::Input { message });
+    }
+    let value = ort::value::Tensor::from_string_array((dims(tensor), texts.as_slice()));
+    Ok(value.map_err(failed)?.into())
+}
+
+fn extract<T>(value: &DynValue) -> Result<(&ort::value::Shape, Bytes), Error>
+where
+    T: Pod + PrimitiveTensorElementType,
+{
+    let (shape, values) = value.try_extract_tensor::<T>().map_err(failed)?;
+    Ok((shape, Bytes::copy_from_slice(bytemuck::cast_slice(values))))
+}
+
+fn extract_truths(value: &DynValue) -> Result<(&ort::value::Shape, Bytes), Error> {
+    let (shape, truths) = value.try_extract_tensor::<bool>().map_err(failed)?;
+    Ok((shape, truths.iter().map(|&truth| u8::from(truth)).collect()))
+}
+
+fn extract_texts(value: &DynValue) -> Result<(&ort::value::Shape, Bytes), Error> {
+    let (shape, texts) = value.try_extract_strings().map_err(failed)?;
+    Ok((shape, pack(&texts)))
+}
+
+fn dims(tensor: &Tensor) -> Vec<i64> {
+    tensor.shape().iter().map(|&dim| i64::try_from(dim).unwrap_or(i64::MAX)).collect()
 }
 
 #[cfg(test)]

@@ -3,12 +3,17 @@
 //! *Problem.* Since version 1.20 ONNX Runtime plans a convolution anew whenever its shape differs from that of the run
 //! before (its issue 23006): on an H200 a ResNet-18 then takes 36 to 62 ms instead of 1.3. Batches differ all the time.
 //!
-//! *Choice.* A session for each of a few numbers of rows. Batches of other sizes are filled up or split
-//! ([`mod@crate::engine::listed`]), which needs independent rows. Each session has the weights, so their number is bounded by
+//! *Choice.* A session for each of a few numbers of rows. Batches of other sizes are filled up or split,
+//! which needs independent rows. Each session has the weights, so their number is bounded by
 //! memory.
 //!
 //! *Rejected.* A session for each shape that occurs: 64 batch sizes need 64 sessions. Other open dimensions, such as the
 //! size of an image, are therefore still planned for each run.
+
+use parm_protocol::Tensor;
+
+use crate::Error;
+use crate::engine::joined;
 
 /// Most memory for the weights of all sessions of an instance.
 const MOST_BYTES: u64 = 2 << 30;
@@ -34,9 +39,37 @@ pub(super) fn shares(sizes: &[usize], bytes: u64, memory: usize) -> Vec<usize> {
         .collect()
 }
 
-/// The place of the session for so many rows: the first that has room for them, or the last.
-pub(super) fn place(rows: usize, sizes: &[usize]) -> usize {
-    sizes.partition_point(|&size| size < rows).min(sizes.len().saturating_sub(1))
+/// Runs rows in the sessions of these sizes, in ascending order; `run` takes the place of a session.
+///
+/// A batch of another size gets copies of its last row up to the next size, and their outputs are dropped: a copy is valid
+/// wherever the row is, which zeros may not be. A batch above the largest size runs in several parts. Frontends need not
+/// know the sizes: they measure that a batch of three takes as long as one of four.
+pub(super) fn run_in(
+    sizes: &[usize],
+    inputs: &[Tensor],
+    mut run: impl FnMut(usize, &[Tensor]) -> Result<Vec<Tensor>, Error>,
+) -> Result<Vec<Tensor>, Error> {
+    let rows = inputs.first().map_or(0, Tensor::rows);
+    let Some(&largest) = sizes.last().filter(|_| rows > 0) else { return run(0, inputs) };
+    let mut parts = Vec::new();
+    for start in (0..rows).step_by(largest) {
+        let count = (rows - start).min(largest);
+        let at = sizes.partition_point(|&size| size < count);
+        let size = sizes[at];
+        let filled = |input: &Tensor| {
+            let part = input.slice_rows(start, count)?;
+            let copies = std::iter::repeat_n(part.slice_rows(count - 1, 1)?, size - count);
+            Tensor::concat_rows(&std::iter::once(part).chain(copies).collect::<Vec<_>>())
+        };
+        let filled = inputs.iter().map(filled).collect::<Result<Vec<_>, _>>()?;
+        let outputs = run(at, &filled)?;
+        if let Some(odd) = outputs.iter().find(|output| output.rows() != size) {
+            return Err(Error::Run { message: format!("{size} rows given, {} returned", odd.rows()) });
+        }
+        let own = outputs.iter().map(|output| output.slice_rows(0, count));
+        parts.push(own.collect::<Result<Vec<_>, _>>()?);
+    }
+    Ok(joined(&parts)?)
 }
 
 #[cfg(test)]
@@ -44,11 +77,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_go_to_the_session_of_their_size() {
-        for (rows, expected) in [(1, 0), (2, 1), (4, 2), (8, 3), (3, 2), (9, 3), (0, 0)] {
-            assert_eq!(place(rows, &[1, 2, 4, 8]), expected, "{rows} rows");
-        }
-        assert_eq!(place(5, &[]), 0, "one session takes all");
+    fn batches_run_in_the_session_of_the_next_size_or_in_parts() {
+        // The place of the session and the number of rows of the run, after the row itself.
+        let sums = |sizes: &[usize], rows: u8| {
+            let values: Vec<f32> = (0..rows).map(|row| 100.0 * f32::from(row)).collect();
+            let input = Tensor::from_f32([rows.into(), 1].as_slice(), &values).unwrap();
+            let outputs = run_in(sizes, &[input], |at, inputs| {
+                let add = 10.0 * at as f32 + inputs[0].rows() as f32;
+                let values: Vec<f32> = inputs[0].as_f32().unwrap().iter().map(|value| value + add).collect();
+                Ok(vec![Tensor::from_f32(inputs[0].shape(), &values).unwrap()])
+            });
+            outputs.unwrap()[0].as_f32().unwrap().to_vec()
+        };
+        assert_eq!(sums(&[1, 4], 1), [1.0]);
+        assert_eq!(sums(&[1, 4], 2), [14.0, 114.0]);
+        assert_eq!(sums(&[4], 4), [4.0, 104.0, 204.0, 304.0]);
+        assert_eq!(sums(&[], 3), [3.0, 103.0, 203.0], "one session takes all");
+        assert_eq!(sums(&[2, 4], 5), [14.0, 114.0, 214.0, 314.0, 402.0], "in two parts");
+        assert_eq!(sums(&[2, 4], 0), [0.0; 0]);
     }
 
     #[test]

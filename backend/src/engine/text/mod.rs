@@ -10,7 +10,6 @@
 //!
 //! *Rejected.* The tokenizer in the frontend: it has no files of a worker's models.
 
-mod graph;
 mod pooling;
 mod tokens;
 
@@ -23,7 +22,7 @@ use parm_parity_models::repository::{POOLING, TOKENIZER};
 use parm_protocol::texts::{TokenIds, ids_of};
 use parm_protocol::{DataType, Tensor};
 
-use super::{Declared, Model, Signature, joined, strings};
+use super::{Declared, Model, Signature, joined, text_of};
 use crate::Error;
 use pooling::Pooling;
 use tokens::{RowTokens, TextRow, Tokenised, Tokeniser};
@@ -68,7 +67,7 @@ impl Texts {
 
     /// The graph with its pooling, so that its outputs are those that are served.
     pub fn pooled(&self, graph: &onnx::Model) -> Result<onnx::Model, onnx::Defect> {
-        graph::pooled(graph, self.pooling)
+        pooling::pooled(graph, self.pooling)
     }
 
     /// The names of the outputs that are pooled.
@@ -191,15 +190,11 @@ impl Interface {
         let strings: Vec<&[u8]> = text.strings().collect();
         let row = |row: &[&[u8]]| {
             let [only] = row else {
-                return row
-                    .iter()
-                    .map(|text| strings::text_of(text))
-                    .collect::<Result<_, _>>()
-                    .map(TextRow::Texts);
+                return row.iter().map(|text| text_of(text)).collect::<Result<_, _>>().map(TextRow::Texts);
             };
             match ids_of(only) {
                 Some(ids) => Ok(TextRow::Ids(ids)),
-                None => Ok(TextRow::Texts(vec![strings::text_of(only)?])),
+                None => Ok(TextRow::Texts(vec![text_of(only)?])),
             }
         };
         strings.chunks(self.texts).map(row).collect()
@@ -286,26 +281,27 @@ impl Tokenised {
     /// The tokens of each row, as the last tensor of a run.
     fn counted(&self) -> Result<Tensor, Error> {
         let data: Vec<u8> = self.counts.iter().flat_map(|count| count.to_le_bytes()).collect();
-        Ok(Tensor::new(DataType::Uint32, [self.rows].as_slice(), data.into())?)
+        Ok(Tensor::new(DataType::Uint32, [self.counts.len()].as_slice(), data.into())?)
     }
 
     fn tensor(&self, role: Role, datatype: DataType) -> Result<Tensor, Error> {
         let values = match role {
             Role::Ids => &self.ids,
-            Role::Mask => &self.mask,
+            Role::Mask => &self.mask(),
             Role::Kinds => &self.kinds,
         };
         let data: Vec<u8> = match datatype {
             DataType::Int32 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
             _ => values.iter().flat_map(|value| u64::from(*value).to_le_bytes()).collect(),
         };
-        Ok(Tensor::new(datatype, [self.rows, self.length].as_slice(), data.into())?)
+        Ok(Tensor::new(datatype, [self.counts.len(), self.length].as_slice(), data.into())?)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::pack;
 
     fn declared(name: &str, datatype: DataType, shape: &[i64]) -> Declared {
         Declared { name: name.into(), datatype, shape: shape.into() }
@@ -368,7 +364,7 @@ mod tests {
         let long = "1 ".repeat(8192);
         let rows: Vec<String> =
             std::iter::once(long).chain(std::iter::repeat_n("2".to_owned(), 400)).collect();
-        let text = Tensor::new(DataType::Bytes, [401, 1].as_slice(), strings::pack(&rows)).unwrap();
+        let text = Tensor::new(DataType::Bytes, [401, 1].as_slice(), pack(&rows)).unwrap();
         // Rows that may depend on each other stay together.
         assert_eq!(model.run(std::slice::from_ref(&text)).unwrap()[0].rows(), 401);
         assert_eq!(std::mem::take(&mut *runs.lock()), [401 * 8192]);

@@ -40,21 +40,25 @@ pub(super) enum TextRow {
 
 /// The token ids of rows, padded to one length.
 pub(super) struct Tokenised {
-    pub(super) rows: usize,
     pub(super) length: usize,
     pub(super) ids: Vec<u32>,
-    /// 1 for tokens, 0 for padding.
-    pub(super) mask: Vec<u32>,
     /// 1 for the second text of a pair.
     pub(super) kinds: Vec<u32>,
     /// The tokens of each row, without padding.
     pub(super) counts: Vec<u32>,
 }
 
+impl Tokenised {
+    /// 1 for tokens, 0 for padding.
+    pub(super) fn mask(&self) -> Vec<u32> {
+        let tokens = self.counts.iter().flat_map(|count| (0..self.length as u32).map(move |at| at < *count));
+        tokens.map(u32::from).collect()
+    }
+}
+
 /// The tokens of one row.
 pub(super) struct RowTokens {
     ids: Vec<u32>,
-    mask: Vec<u32>,
     kinds: Vec<u32>,
 }
 
@@ -149,10 +153,8 @@ impl Tokeniser {
             rows.iter().flat_map(row).collect()
         };
         Tokenised {
-            rows: rows.len(),
             length,
             ids: padded(|row| &row.ids, self.padding.unwrap_or(0)),
-            mask: padded(|row| &row.mask, 0),
             kinds: padded(|row| &row.kinds, 0),
             counts: rows.iter().map(|row| row.ids.len() as u32).collect(),
         }
@@ -162,15 +164,9 @@ impl Tokeniser {
         match row {
             TextRow::Texts(texts) => {
                 let tokens = self.encoded(texts)?;
-                let [ids, mask, kinds] =
-                    [tokens.get_ids(), tokens.get_attention_mask(), tokens.get_type_ids()]
-                        .map(<[u32]>::to_vec);
-                Ok(RowTokens { ids, mask, kinds })
+                Ok(RowTokens { ids: tokens.get_ids().to_vec(), kinds: tokens.get_type_ids().to_vec() })
             }
-            TextRow::Ids(ids) => {
-                let (mask, kinds) = (vec![1; ids.len()], vec![0; ids.len()]);
-                Ok(RowTokens { ids: ids.clone(), mask, kinds })
-            }
+            TextRow::Ids(ids) => Ok(RowTokens { ids: ids.clone(), kinds: vec![0; ids.len()] }),
         }
     }
 
@@ -287,7 +283,7 @@ mod tests {
         let tokens = tokeniser.padded(&tokeniser.tokens(&rows).unwrap(), None, 16);
         assert_eq!((tokens.length, &tokens.counts[..]), (6, &[5, 3][..]));
         assert_eq!(tokens.ids, [8, 1, 2, 3, 9, 0, 8, 4, 9, 0, 0, 0]);
-        assert_eq!(tokens.mask, [1, 1, 1, 1, 1, 0, 1, 1, 1, 0, 0, 0]);
+        assert_eq!(tokens.mask(), [1, 1, 1, 1, 1, 0, 1, 1, 1, 0, 0, 0]);
     }
 
     #[test]

@@ -68,7 +68,6 @@ pub(crate) fn plan(
     if let Some(most) = pool.max_batch().and_then(NonZeroU16::new) {
         in_force.max_rows = most;
     }
-    in_force.max_padded = pool.largest_padded();
     let deployed = bundle.map(|bundle| &bundle.manifest.deployed);
     let default_answer = deployed.and_then(|deployed| codes::default_answer(deployed, pool.batched));
     in_force.default_answer &= default_answer.is_some();
