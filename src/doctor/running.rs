@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parm_protocol::StableCode;
 use serde_json::Value;
 
+use super::Doctor;
 use super::requests::{Recent, SECONDS};
 use super::{Finding, Verdict, of_file};
 use crate::admin::{Admin, Rejection};
-use crate::cli::doctor::Doctor;
 use crate::stream::{State, Stream, list, text};
 
 /// Largest difference of clocks in seconds; beyond it, ages and times on the page are wrong.

@@ -12,9 +12,9 @@ use parm_settings::PoolSettings;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::Doctor;
 use crate::Failure;
 use crate::admin::{Admin, block_on};
-use crate::cli::doctor::Doctor;
 use crate::progress::Bar;
 use crate::{ctl, printer, record};
 

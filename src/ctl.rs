@@ -1,18 +1,129 @@
 //! `parm ctl`: inspects and changes a running frontend, like the admin page.
 
-mod changes;
-mod named;
+use std::collections::BTreeSet;
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
+use clap::{Args, Subcommand};
 use hyper::Method;
+use parm_frontend::admin::differences;
+use parm_settings::PoolSettings;
 use serde_json::{Map, Value, json};
 
 use crate::Failure;
-use crate::admin::{Admin, block_on, soon};
+use crate::admin::{Admin, Reach, block_on, soon};
 use crate::cli::Output;
-use crate::cli::admin::{Ctl, CtlCommand};
 use crate::printer::say;
 use crate::stream::{self, State, Stream, list, text};
+
+pub const EXAMPLES: &str = "Examples:
+  parm ctl set resnet50 stand_in.bound=0.02 policy=stand-in
+      change the settings of a model
+  parm ctl drain 3
+      take instance 3 out of service; parm ctl return 3 puts it back
+  parm ctl query 0000002a00000007
+      the story of a query
+  PARM_KEY=... parm ctl instances --url https://parm.example:8003 --ca ca.pem
+      a frontend with TLS and keys";
+
+/// `parm ctl`.
+#[derive(Debug, Args)]
+pub struct Ctl {
+    #[command(flatten)]
+    pub reach: Reach,
+    /// Form of the output
+    #[arg(long, value_enum, default_value_t = Output::Text, global = true)]
+    pub output: Output,
+    #[command(subcommand)]
+    pub command: CtlCommand,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum CtlCommand {
+    /// List the models with their latencies, the rows of a batch and the used share of the latency objective
+    Models,
+    /// List the instances
+    Instances,
+    /// List the shares of the instances' time, with use, weight and waiting queries
+    Shares,
+    /// Show the settings of a model, or those for all
+    Settings {
+        /// Model
+        model: Option<String>,
+    },
+    /// Change settings of a model, or those for all, until the frontend ends
+    Set {
+        /// Model, if any, then fields by path: `stand_in.bound=0.02`. Values are JSON or words; null restores the default
+        #[arg(required = true, value_name = "MODEL | PATH=VALUE")]
+        changes: Vec<String>,
+    },
+    /// Print the settings that differ from the defaults as a configuration file
+    Export,
+    /// Add instances until the frontend ends
+    Add {
+        /// Addresses, as in `--worker` or `--upstream`
+        #[arg(required = true, value_name = "URL")]
+        urls: Vec<String>,
+    },
+    /// Remove instances; they finish their jobs
+    Remove {
+        /// Numbers or addresses of the instances
+        #[arg(required = true, value_name = "INSTANCE")]
+        instances: Vec<String>,
+        /// Also the last instances of a model
+        #[arg(long)]
+        force: bool,
+    },
+    /// Stop sending work to instances; they finish their jobs
+    Drain {
+        /// Numbers or addresses of the instances
+        #[arg(required = true, value_name = "INSTANCE")]
+        instances: Vec<String>,
+        /// Also the last instances of a model
+        #[arg(long)]
+        force: bool,
+    },
+    /// Return drained or ejected instances to service
+    Return {
+        /// Numbers or addresses of the instances
+        #[arg(required = true, value_name = "INSTANCE")]
+        instances: Vec<String>,
+    },
+    /// Move the jobs of instances to others at once
+    Eject {
+        /// Numbers or addresses of the instances
+        #[arg(required = true, value_name = "INSTANCE")]
+        instances: Vec<String>,
+        /// Also the last instances of a model
+        #[arg(long)]
+        force: bool,
+    },
+    /// List the kept events: ejections, outages, changes
+    Events,
+    /// List the latest queries: late ones, those without their own prediction, and a few others
+    Queries {
+        /// Model of the queries
+        #[arg(long, value_name = "NAME")]
+        model: Option<String>,
+        /// Outcome of the queries
+        #[arg(long, value_name = "NAME", value_parser = OUTCOMES)]
+        outcome: Option<String>,
+        /// Slowest first
+        #[arg(long)]
+        slowest: bool,
+        /// Largest number of queries
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        limit: u32,
+    },
+    /// Show the instances of a query and the reason for its answer
+    Query {
+        /// Id of 16 digits, or the client's id of the request
+        id: String,
+    },
+}
+
+/// Outcomes of queries: those of answers, then of errors.
+const OUTCOMES: [&str; 8] =
+    ["exact", "hedged", "reconstructed", "stand-in", "backup", "default", "rejected", "failed"];
 
 /// A running frontend, and the form of the output.
 struct Session {
@@ -57,7 +168,7 @@ impl Session {
             }
             // `main` has done it, because a wrong change is a wrong configuration.
             CtlCommand::Set { .. } => Ok(()),
-            CtlCommand::Export => say(&changes::exported(&self.get("settings").await?)?),
+            CtlCommand::Export => say(&exported(&self.get("settings").await?)?),
             CtlCommand::Add { urls } => {
                 for url in urls {
                     let path = "/admin/v1/instances";
@@ -103,8 +214,8 @@ impl Session {
         let before = self.admin.call(Method::GET, path, None).await?;
         let after = self.admin.call(Method::PATCH, path, Some(patch)).await?;
         self.show(&after, || {
-            let mut lines = vec![changes::changed(&before, &after)];
-            lines.extend(changes::absent_stand_ins(&after));
+            let mut lines = vec![changed(&before, &after)];
+            lines.extend(absent_stand_ins(&after));
             lines.join("\n")
         })
     }
@@ -118,9 +229,9 @@ impl Session {
         force: bool,
     ) -> anyhow::Result<()> {
         let all = list(&self.get("instances").await?);
-        let numbers = named::numbers(&all, instances)?;
+        let numbers = numbers(&all, instances)?;
         if !force {
-            named::spare(&all, &numbers)?;
+            spare(&all, &numbers)?;
         }
         for number in numbers {
             let path = format!("/admin/v1/instances/{number}{order}");
@@ -256,6 +367,99 @@ fn story(query: &Value) -> String {
     told
 }
 
+/// The numbers of these instances.
+fn numbers(all: &[Value], words: &[String]) -> anyhow::Result<Vec<u64>> {
+    words.iter().map(|word| number(all, word)).collect()
+}
+
+fn number(all: &[Value], word: &str) -> anyhow::Result<u64> {
+    if let Ok(number) = word.parse() {
+        return Ok(number);
+    }
+    let bare = |address: &str| address.split_once("://").map_or(address, |(_, rest)| rest).to_owned();
+    let is_it = |one: &&Value| {
+        let address = text(&one["address"]);
+        [address, address.trim_start_matches("upstream+"), bare(address).as_str()].contains(&word)
+    };
+    let found: Vec<u64> = all.iter().filter(is_it).filter_map(|one| one["number"].as_u64()).collect();
+    match found[..] {
+        [number] => Ok(number),
+        [] => bail!("no instance {word}: parm ctl instances lists numbers and addresses"),
+        _ => bail!("several instances are at {word}, {found:?}: name one by its number"),
+    }
+}
+
+/// Fails if a model would have no instance left in service.
+fn spare(all: &[Value], going: &[u64]) -> anyhow::Result<()> {
+    let goes = |one: &Value| one["number"].as_u64().is_some_and(|number| going.contains(&number));
+    let serves = |one: &&Value| one["state"] == "ready" && one["in_service"] == true;
+    let models = |one: &Value| -> Vec<String> {
+        let models = one["models"].as_array().into_iter().flatten();
+        models.filter(|model| model["in_service"] == true).map(|model| text(&model["name"]).into()).collect()
+    };
+    let kept: Vec<String> = all.iter().filter(serves).filter(|one| !goes(one)).flat_map(models).collect();
+    let lost = all.iter().filter(serves).filter(|one| goes(one)).flat_map(models);
+    match lost.into_iter().find(|model| !kept.contains(model)) {
+        None => Ok(()),
+        Some(model) => Err(anyhow!(
+            "no other instance serves '{model}', and every request would fail: add an instance first, or pass --force"
+        )),
+    }
+}
+
+/// The field with effective settings, which are not configured.
+const IN_FORCE: &str = "in_force";
+
+/// Each changed field with its old and its new value, or a line that says there is none.
+fn changed(before: &Value, after: &Value) -> String {
+    let configured = differences(before, after).into_iter().filter(|field| !is_effective(&field.path));
+    let lines: Vec<String> = configured.map(|field| field.to_string()).collect();
+    if lines.is_empty() { "nothing changed".to_owned() } else { lines.join("\n") }
+}
+
+/// A line for each stand-in in effect that no instance serves.
+fn absent_stand_ins(settings: &Value) -> Vec<String> {
+    let mut absent = BTreeSet::new();
+    find_absent(&settings[IN_FORCE], &mut absent);
+    let line = |name: String| {
+        format!("note: no instance serves the stand-in '{name}': load it on the workers, or correct the name")
+    };
+    absent.into_iter().map(line).collect()
+}
+
+fn find_absent(value: &Value, absent: &mut BTreeSet<String>) {
+    let Value::Object(fields) = value else { return };
+    let stand_in = &value["stand_in"];
+    if stand_in["served"] == false {
+        absent.extend(stand_in["model"].as_str().map(str::to_owned));
+    }
+    fields.values().for_each(|field| find_absent(field, absent));
+}
+
+fn is_effective(path: &str) -> bool {
+    path.split('.').any(|name| name == IN_FORCE)
+}
+
+/// The settings of a running frontend as TOML, without those that are at their defaults.
+fn exported(settings: &Value) -> anyhow::Result<String> {
+    let defaults = json!(PoolSettings::default());
+    let mut frontend = Map::new();
+    frontend.insert("dispatch".into(), without(&settings["dispatch"], &defaults));
+    let models = settings["models"].as_object().into_iter().flatten();
+    // A model listed in a file uses nothing of the general settings, so its own stand even if they are defaults.
+    let models: Map<String, Value> =
+        models.map(|(name, own)| (name.clone(), without(own, &defaults))).collect();
+    frontend.insert("models".into(), Value::Object(models));
+    Ok(toml::to_string(&json!({ "frontend": frontend }))?)
+}
+
+/// The fields that differ from the defaults and are set.
+fn without(own: &Value, defaults: &Value) -> Value {
+    let Value::Object(fields) = own else { return own.clone() };
+    let differing = fields.iter().filter(|(name, value)| !value.is_null() && defaults[*name] != **value);
+    Value::Object(differing.map(|(name, value)| (name.clone(), without(value, &defaults[name]))).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -306,5 +510,73 @@ mod tests {
     fn query_is_found_by_its_own_or_its_clients_id() {
         assert_eq!(query_path("0000002a00000007"), "queries/0000002a00000007");
         assert_eq!(query_path("frame/88"), "queries?request=frame%2F88&limit=1");
+    }
+
+    fn serving(number: u64, address: &str, models: &[&str]) -> Value {
+        let models: Vec<Value> =
+            models.iter().map(|name| json!({"name": name, "in_service": true})).collect();
+        json!({"number": number, "address": address, "state": "ready", "in_service": true, "models": models})
+    }
+
+    #[test]
+    fn instance_is_named_by_number_or_address() {
+        let all =
+            [serving(1, "http://a:1", &[]), serving(2, "grpc://b:2", &[]), serving(3, "http://b:2", &[])];
+        let of = |word: &str| numbers(&all, &[word.to_owned()]);
+        assert_eq!((of("7").unwrap(), of("a:1").unwrap()), (vec![7], vec![1]));
+        assert_eq!(of("grpc://b:2").unwrap(), [2]);
+        let upstream = [serving(4, "upstream+http://a:1", &[])];
+        for word in ["upstream+http://a:1", "http://a:1", "a:1"] {
+            assert_eq!(numbers(&upstream, &[word.to_owned()]).unwrap(), [4], "{word}");
+        }
+        for (word, said) in [("c:1", "no instance c:1"), ("b:2", "several instances")] {
+            assert!(of(word).unwrap_err().to_string().contains(said), "{word}");
+        }
+    }
+
+    #[test]
+    fn last_instances_of_a_model_are_kept() {
+        let mut all = vec![serving(1, "http://a:1", &["m"]), serving(2, "http://b:1", &["m", "n"])];
+        assert!(spare(&all, &[1]).is_ok());
+        assert!(spare(&all, &[2]).unwrap_err().to_string().contains("'n'"));
+        assert!(spare(&all, &[1, 2]).unwrap_err().to_string().contains("'m'"));
+        all[0]["in_service"] = json!(false);
+        assert!(spare(&all, &[2]).unwrap_err().to_string().contains("'m'"));
+        assert!(spare(&all, &[1]).is_ok(), "it serves nothing anyway");
+    }
+
+    #[test]
+    fn only_changed_fields_are_shown() {
+        let before = json!({"policy": "hedge", "batch": {"max_size": 1}, "in_force": {"a": 1}});
+        let after = json!({"policy": "hedge", "batch": {"max_size": 4}, "in_force": {"a": 2}});
+        assert_eq!(changed(&before, &after), "batch.max_size 1 to 4");
+        assert_eq!(changed(&before, &before), "nothing changed");
+    }
+
+    #[test]
+    fn stand_in_without_an_instance_is_noted() {
+        let standing =
+            |served: bool| json!({"policy": "stand-in", "stand_in": {"model": "small", "served": served}});
+        let note = "note: no instance serves the stand-in 'small'";
+        let of_model = json!({"in_force": {"1": standing(false), "2": standing(false)}});
+        let of_all = json!({"in_force": {"m": {"1": standing(true)}, "n": {"1": standing(false)}}});
+        for shown in [of_model, of_all] {
+            let notes = absent_stand_ins(&shown);
+            assert!(notes.len() == 1 && notes[0].starts_with(note), "{notes:?}");
+        }
+        assert!(absent_stand_ins(&json!({"in_force": {"1": standing(true)}})).is_empty());
+        assert!(absent_stand_ins(&json!({"policy": "hedge"})).is_empty());
+    }
+
+    #[test]
+    fn exported_settings_are_read_back() {
+        let mut own = PoolSettings { policy: parm_settings::PolicyKind::None, ..PoolSettings::default() };
+        own.batch.max_size = std::num::NonZeroU16::new(4).unwrap().into();
+        let shown = json!({"dispatch": own, "models": {"m": PoolSettings::default()}, "in_force": {}});
+        let text = exported(&shown).unwrap();
+        let read: crate::settings::Settings = toml::from_str(&text).unwrap();
+        assert_eq!(read.frontend.dispatch, own, "{text}");
+        assert_eq!(read.frontend.models["m"], PoolSettings::default());
+        assert!(text.lines().count() < 10, "defaults are left out: {text}");
     }
 }
