@@ -12,9 +12,7 @@ use parm_loadgen::statistics::bootstrap::quantile_of;
 use parm_loadgen::statistics::evidence;
 use serde::Serialize;
 
-use super::DEADLINE;
-use super::policy::{Policy, STAND_IN};
-use super::script::{SLOW, STRAGGLE, STRAGGLERS, Script};
+use super::{DEADLINE, Policy, SLOW, STAND_IN, STRAGGLE, STRAGGLERS, Script};
 use crate::cli;
 
 /// Largest delay of sending in a valid run; beyond it the machine was too busy.

@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 use clap::{Arg, Command, CommandFactory};
 
-use super::fields::wrapped;
+use super::configuration::wrapped;
 use crate::cli::Cli;
 
 const TITLE: &str = "# Command line

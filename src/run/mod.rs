@@ -7,22 +7,27 @@
 //! The order at the end is that of a rollout: the frontend stops listening and answers what it has accepted, and only then
 //! the copies get SIGTERM.
 
-mod guard;
-mod port;
-mod process;
 mod replica;
 
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::anyhow;
 use clap::Args;
-use rustix::process::Signal;
+use parking_lot::Mutex;
+use parm_protocol::Error;
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use self::guard::Guard;
 use self::replica::{Check, Replica};
 use crate::cli::{self, Common, Serve};
 use crate::settings::Settings;
@@ -91,7 +96,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Runs the command.
 pub fn main(flags: &Run) -> Result<(), Failure> {
-    let ports = port::free(flags.replicas).map_err(Failure::Run)?;
+    let ports = free(flags.replicas).map_err(Failure::Run)?;
     let served = flags.serve(ports.iter().map(|port| format!("http://127.0.0.1:{port}")).collect());
     let settings = Settings::for_serve(&served).map_err(Failure::Configuration)?;
     if runtime::dumped(&flags.common, &settings)? {
@@ -99,7 +104,7 @@ pub fn main(flags: &Run) -> Result<(), Failure> {
     }
     // Otherwise an address in use would be reported only after models have loaded for minutes.
     for address in [settings.server.http, settings.server.grpc, settings.server.metrics] {
-        port::check(address.0).map_err(runtime::server_failure)?;
+        check(address.0).map_err(runtime::server_failure)?;
     }
     let command = run(flags, &served, settings.clone(), ports);
     runtime::run(&settings, ("parm-run", settings.embeds()), command)
@@ -107,7 +112,7 @@ pub fn main(flags: &Run) -> Result<(), Failure> {
 
 async fn run(flags: &Run, served: &cli::Serve, settings: Settings, ports: Vec<u16>) -> Result<(), Failure> {
     let stop = shutdown::token()?;
-    if !flags.command.iter().any(|word| word.contains(port::PLACE)) {
+    if !flags.command.iter().any(|word| word.contains(PLACE)) {
         tracing::info!("the command has no {{port}}: each copy must listen on the port of its variable PORT");
     }
     let guard = Arc::new(Guard::start());
@@ -160,4 +165,110 @@ fn pass_signals(guard: Arc<Guard>) -> anyhow::Result<()> {
         }
     });
     Ok(())
+}
+
+/// What stands for the port in a command.
+pub const PLACE: &str = "{port}";
+
+/// The first port, and the number of them. Linux gives 32768 and above to outgoing connections: one to a copy that has ended
+/// could get the copy's own port as its source, and would then be connected to itself.
+const FIRST: u16 = 20_000;
+const COUNT: u16 = 12_000;
+
+/// Attempts to find a row of free ports. A machine on which all fail has thousands of servers.
+const ATTEMPTS: u64 = 100;
+
+/// Finds this many free ports in a row. The row begins at random, because another `parm run` may be about to use what it has
+/// just found free.
+pub fn free(count: u16) -> anyhow::Result<Vec<u16>> {
+    let random = RandomState::new();
+    for attempt in 0..ATTEMPTS {
+        let begin = random.hash_one(attempt) % u64::from(COUNT - count);
+        let begin = FIRST + u16::try_from(begin).unwrap_or(0);
+        let ports: Vec<u16> = (begin..begin + count).collect();
+        if ports.iter().all(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok()) {
+            return Ok(ports);
+        }
+    }
+    Err(anyhow!("no {count} free ports in a row between {FIRST} and {}: end other servers", FIRST + COUNT))
+}
+
+/// Whether an address can be listened on, or the error.
+pub fn check(address: SocketAddr) -> Result<(), Error> {
+    let failed =
+        |error: io::Error| Error::Listen { address: address.to_string(), message: error.to_string() };
+    TcpListener::bind(address).map(drop).map_err(failed)
+}
+
+const SCRIPT: &str = r#"
+while read -r line; do groups=$line; done
+[ -n "$groups" ] || exit 0
+for group in $groups; do kill -s TERM -- "-$group"; done
+sleep 2
+for group in $groups; do kill -s KILL -- "-$group"; done
+"#;
+
+/// Ends the copies if parm itself ends without doing so: killed, out of memory, or by a second Ctrl-C.
+///
+/// Problem: a copy that outlives parm holds its memory, often a graphics card's, and nobody knows of it. The kernel's signal at
+/// the death of a parent reaches only the child itself, not the processes that it has started. Choice: a shell reads the
+/// process groups of the copies from a pipe whose other end only parm has. When parm ends, for whatever reason, the kernel
+/// closes the pipe, and the shell ends the groups of the last line.
+#[derive(Debug)]
+pub struct Guard(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    groups: BTreeMap<usize, Pid>,
+    shell: Option<Child>,
+}
+
+impl Guard {
+    pub fn start() -> Self {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", SCRIPT]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        // In a group of its own, so that Ctrl-C does not end it before it is needed.
+        let shell = shell.process_group(0).spawn();
+        if let Err(error) = &shell {
+            tracing::warn!(%error, "no shell watches over the copies: they will outlive parm if it is killed");
+        }
+        Self(Mutex::new(State { groups: BTreeMap::new(), shell: shell.ok() }))
+    }
+
+    /// Notes the process group of a copy, or that it has none any more.
+    pub fn note(&self, number: usize, group: Option<Pid>) {
+        let State { groups, shell } = &mut *self.0.lock();
+        match group {
+            Some(group) => groups.insert(number, group),
+            None => groups.remove(&number),
+        };
+        let listed: Vec<String> = groups.values().map(|group| group.as_raw_nonzero().to_string()).collect();
+        if let Some(pipe) = shell.as_mut().and_then(|shell| shell.stdin.as_mut()) {
+            // Without the shell the copies are only less guarded.
+            let _ = writeln!(pipe, "{}", listed.join(" "));
+        }
+    }
+
+    /// Sends a signal to each copy.
+    pub fn pass(&self, signal: Signal) {
+        for group in self.0.lock().groups.values() {
+            // It may have ended just now.
+            let _ = kill_process(*group, signal);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_in_a_row_and_below_those_of_outgoing_connections() {
+        for count in [1, 3, 256] {
+            let ports = free(count).unwrap();
+            assert_eq!(ports.len(), usize::from(count));
+            assert!(ports.windows(2).all(|pair| pair[1] == pair[0] + 1) && ports[0] >= FIRST);
+            assert!(*ports.last().unwrap() < 32_768);
+        }
+    }
 }
