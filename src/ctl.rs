@@ -65,23 +65,9 @@ pub enum CtlCommand {
         urls: Vec<String>,
     },
     /// Remove instances; they finish their jobs
-    Remove {
-        /// Numbers or addresses of the instances
-        #[arg(required = true, value_name = "INSTANCE")]
-        instances: Vec<String>,
-        /// Also the last instances of a model
-        #[arg(long)]
-        force: bool,
-    },
+    Remove(Chosen),
     /// Stop sending work to instances; they finish their jobs
-    Drain {
-        /// Numbers or addresses of the instances
-        #[arg(required = true, value_name = "INSTANCE")]
-        instances: Vec<String>,
-        /// Also the last instances of a model
-        #[arg(long)]
-        force: bool,
-    },
+    Drain(Chosen),
     /// Return drained or ejected instances to service
     Return {
         /// Numbers or addresses of the instances
@@ -89,14 +75,7 @@ pub enum CtlCommand {
         instances: Vec<String>,
     },
     /// Move the jobs of instances to others at once
-    Eject {
-        /// Numbers or addresses of the instances
-        #[arg(required = true, value_name = "INSTANCE")]
-        instances: Vec<String>,
-        /// Also the last instances of a model
-        #[arg(long)]
-        force: bool,
-    },
+    Eject(Chosen),
     /// List the kept events: ejections, outages, changes
     Events,
     /// List the latest queries: late ones, those without their own prediction, and a few others
@@ -124,6 +103,17 @@ pub enum CtlCommand {
 /// Outcomes of queries: those of answers, then of errors.
 const OUTCOMES: [&str; 8] =
     ["exact", "hedged", "reconstructed", "stand-in", "backup", "default", "rejected", "failed"];
+
+/// The instances of an order that may leave a model without one.
+#[derive(Clone, Debug, Args)]
+pub struct Chosen {
+    /// Numbers or addresses of the instances
+    #[arg(required = true, value_name = "INSTANCE")]
+    instances: Vec<String>,
+    /// Also the last instances of a model
+    #[arg(long)]
+    force: bool,
+}
 
 /// A running frontend, and the form of the output.
 struct Session {
@@ -178,16 +168,13 @@ impl Session {
                 }
                 Ok(())
             }
-            CtlCommand::Remove { instances, force } => {
-                self.order(Method::DELETE, "", instances, *force).await
+            CtlCommand::Remove(chosen) => self.order(Method::DELETE, "", chosen).await,
+            CtlCommand::Drain(chosen) => self.order(Method::POST, "/drain", chosen).await,
+            CtlCommand::Eject(chosen) => self.order(Method::POST, "/eject", chosen).await,
+            CtlCommand::Return { instances } => {
+                let chosen = Chosen { instances: instances.clone(), force: true };
+                self.order(Method::POST, "/undrain", &chosen).await
             }
-            CtlCommand::Drain { instances, force } => {
-                self.order(Method::POST, "/drain", instances, *force).await
-            }
-            CtlCommand::Eject { instances, force } => {
-                self.order(Method::POST, "/eject", instances, *force).await
-            }
-            CtlCommand::Return { instances } => self.order(Method::POST, "/undrain", instances, true).await,
             CtlCommand::Queries { model, outcome, slowest, limit } => {
                 let mut path = format!("queries?slowest={slowest}&limit={limit}");
                 for (name, value) in [("model", model), ("outcome", outcome)] {
@@ -221,16 +208,10 @@ impl Session {
     }
 
     /// Gives an order to instances, by number or address. Fails if a model would lose its last instance, unless by force.
-    async fn order(
-        &self,
-        method: Method,
-        order: &str,
-        instances: &[String],
-        force: bool,
-    ) -> anyhow::Result<()> {
+    async fn order(&self, method: Method, order: &str, chosen: &Chosen) -> anyhow::Result<()> {
         let all = list(&self.get("instances").await?);
-        let numbers = numbers(&all, instances)?;
-        if !force {
+        let numbers = numbers(&all, &chosen.instances)?;
+        if !chosen.force {
             spare(&all, &numbers)?;
         }
         for number in numbers {

@@ -13,6 +13,7 @@ use serde_json::json;
 
 use crate::Failure;
 use crate::cli::Output;
+use crate::printer::print;
 
 pub const EXAMPLES: &str = "Examples:
   parm keys new search --role infer --rate 500 --file keys.toml
@@ -72,9 +73,13 @@ pub fn main(command: &KeysCommand) -> Result<(), Failure> {
             if let Some(path) = file {
                 append(path, &entry).map_err(Failure::Configuration)?;
             }
-            say(&secret, &entry, file.as_deref(), *output)?;
+            let data = json!({ "key": secret.reveal(), "sha256": secret.digest(), "entry": entry });
+            print(*output, &data, || told(&secret, &entry, file.as_deref()))?;
         }
-        KeysCommand::List { file, output } => list(&read(file).map_err(Failure::Configuration)?, *output)?,
+        KeysCommand::List { file, output } => {
+            let KeyFile { keys } = read(file).map_err(Failure::Configuration)?;
+            print(*output, &keys, || keys.iter().map(line).collect::<Vec<_>>().join("\n"))?;
+        }
     }
     Ok(())
 }
@@ -109,42 +114,20 @@ fn append(path: &Path, entry: &str) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn say(secret: &Token, entry: &str, file: Option<&Path>, output: Output) -> anyhow::Result<()> {
-    let mut out = crate::printer::stdout();
-    match output {
-        Output::Json => {
-            let told = json!({ "key": secret.reveal(), "sha256": secret.digest(), "entry": entry });
-            writeln!(out, "{told}")?;
-        }
-        Output::Text => {
-            writeln!(
-                out,
-                "key, printed only once: send it as 'authorization: Bearer KEY'\n\n{}\n",
-                secret.reveal()
-            )?;
-            match file {
-                Some(path) => {
-                    writeln!(out, "its entry is in {}; servers read it within seconds", path.display())?
-                }
-                None => {
-                    writeln!(out, "its entry in the key file (server.keys_file):\n\n{}", entry.trim_end())?
-                }
-            }
-        }
-    }
-    Ok(())
+/// The key and its entry for people.
+fn told(secret: &Token, entry: &str, file: Option<&Path>) -> String {
+    let place = match file {
+        Some(path) => format!("its entry is in {}; servers read it within seconds", path.display()),
+        None => format!("its entry in the key file (server.keys_file):\n\n{}", entry.trim_end()),
+    };
+    format!(
+        "key, printed only once: send it as 'authorization: Bearer KEY'\n\n{}\n\n{place}",
+        secret.reveal()
+    )
 }
 
-fn list(file: &KeyFile, output: Output) -> anyhow::Result<()> {
-    let mut out = crate::printer::stdout();
-    if output == Output::Json {
-        writeln!(out, "{}", serde_json::to_string(&file.keys)?)?;
-        return Ok(());
-    }
-    for key in &file.keys {
-        let rate = key.rate.map_or("any rate".to_owned(), |rate| format!("{rate} requests a second"));
-        let at_a_time = key.concurrency.map(|most| format!(", {most} at a time")).unwrap_or_default();
-        writeln!(out, "{:<24} {:<8} {rate}{at_a_time}", key.name, key.role.name())?;
-    }
-    Ok(())
+fn line(key: &Entry) -> String {
+    let rate = key.rate.map_or("any rate".to_owned(), |rate| format!("{rate} requests a second"));
+    let at_a_time = key.concurrency.map(|most| format!(", {most} at a time")).unwrap_or_default();
+    format!("{:<24} {:<8} {rate}{at_a_time}", key.name, key.role.name())
 }
