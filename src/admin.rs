@@ -1,20 +1,65 @@
 //! Calls a frontend's admin API, for the commands that inspect and change running frontends.
 
+use std::path::PathBuf;
 use std::time::Duration;
 use std::{fmt, io};
 
 use anyhow::{Context, anyhow, bail};
 use bytes::Bytes;
+use clap::Args;
 use hyper::{Method, StatusCode};
-use parm_protocol::StableCode;
+use parm_protocol::{Error, StableCode};
 use parm_transport::client::{Hearing, Inquiry, Lines, Token};
-use parm_transport::tls::{Outgoing, Spoken};
+use parm_transport::tls::{self, Outgoing, Spoken, Tls};
 use serde_json::Value;
 
 use crate::Failure;
-use crate::cli::admin::Reach;
-use crate::cli::identity::{Identity, in_flags};
 use crate::codes::coded;
+
+/// Flags of commands that call a frontend.
+#[derive(Debug, Args)]
+pub struct Reach {
+    /// Address of the admin API
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8003", global = true)]
+    pub url: String,
+    /// Key for the admin API
+    #[arg(long, value_name = "KEY", env = "PARM_KEY", hide_env_values = true, global = true)]
+    pub key: Option<String>,
+    #[command(flatten)]
+    pub identity: Identity,
+}
+
+/// The certificate authorities that a client trusts, and its own certificate.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Identity {
+    /// Certificate authorities of the server (PEM), for https:// addresses
+    #[arg(long, value_name = "FILE", global = true)]
+    pub ca: Option<PathBuf>,
+    /// Client certificate for mutual TLS (PEM), with --key-file
+    #[arg(long, value_name = "FILE", global = true)]
+    pub cert: Option<PathBuf>,
+    /// Private key of --cert (PEM)
+    #[arg(long, value_name = "FILE", global = true)]
+    pub key_file: Option<PathBuf>,
+}
+
+impl Identity {
+    /// TLS with these files.
+    pub fn tls(&self) -> Result<Tls, Error> {
+        let Self { ca, cert, key_file } = self.clone();
+        Tls::open(&tls::Config { ca, certificate: cert, key: key_file, ..tls::Config::default() })
+    }
+}
+
+/// Names these flags in a reason that names settings of a server.
+pub fn in_flags(reason: &str) -> String {
+    let names = [
+        ("set tls.certificate and tls.key", "give a certificate with --cert and --key-file"),
+        ("tls.ca or tls.client_ca", "--ca"),
+        ("tls.certificate", "--cert"),
+    ];
+    names.iter().fold(reason.to_owned(), |reason, (setting, flag)| reason.replace(setting, flag))
+}
 
 /// Timeout for the beginning of an answer.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });

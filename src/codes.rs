@@ -6,19 +6,12 @@
 use parm_protocol::StableCode;
 
 /// A message with its code.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
 struct Coded {
     code: StableCode,
     message: String,
 }
-
-impl std::fmt::Display for Coded {
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        to.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Coded {}
 
 /// Makes an error of a message and its code.
 pub fn coded(code: StableCode, message: impl Into<String>) -> anyhow::Error {

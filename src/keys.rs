@@ -2,16 +2,65 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::num::NonZeroU32;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
-use parm_transport::keys::{Entry, KeyFile, Token};
+use clap::{Args, Subcommand};
+use parm_transport::keys::{Entry, KeyFile, Role, Token};
 use serde_json::json;
 
 use crate::Failure;
 use crate::cli::Output;
-use crate::cli::keys::KeysCommand;
+use crate::printer::print;
+
+pub const EXAMPLES: &str = "Examples:
+  parm keys new search --role infer --rate 500 --file keys.toml
+      a key for 500 requests a second; its digest is appended to keys.toml
+  parm serve --worker http://10.0.0.5:8000 --set server.keys_file=keys.toml
+      a frontend that requires keys
+  parm keys list keys.toml
+      names, roles and limits";
+
+/// `parm keys`.
+#[derive(Debug, Args)]
+pub struct Keys {
+    #[command(subcommand)]
+    pub command: KeysCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum KeysCommand {
+    /// Make a key, which is printed once and not stored
+    New {
+        /// Name of the client, for logs: letters, digits, '-', '_', '.' and '@'
+        name: String,
+        /// Role: infer (predictions), read (metrics and the admin page) or control (all of it, and changes)
+        #[arg(long, default_value = "infer")]
+        role: Role,
+        /// Rate limit in requests per second [default: none]
+        #[arg(long, value_name = "N")]
+        rate: Option<f64>,
+        /// Requests at a time [default: unlimited]
+        #[arg(long, value_name = "N")]
+        concurrency: Option<NonZeroU32>,
+        /// Key file to append the entry to; a new file is readable by its owner only
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
+        /// Form of the output
+        #[arg(long, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
+    /// List the keys of a file, with roles and limits
+    List {
+        /// Key file
+        file: PathBuf,
+        /// Form of the output
+        #[arg(long, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
+}
 
 /// Runs the command.
 pub fn main(command: &KeysCommand) -> Result<(), Failure> {
@@ -24,9 +73,13 @@ pub fn main(command: &KeysCommand) -> Result<(), Failure> {
             if let Some(path) = file {
                 append(path, &entry).map_err(Failure::Configuration)?;
             }
-            say(&secret, &entry, file.as_deref(), *output)?;
+            let data = json!({ "key": secret.reveal(), "sha256": secret.digest(), "entry": entry });
+            print(*output, &data, || told(&secret, &entry, file.as_deref()))?;
         }
-        KeysCommand::List { file, output } => list(&read(file).map_err(Failure::Configuration)?, *output)?,
+        KeysCommand::List { file, output } => {
+            let KeyFile { keys } = read(file).map_err(Failure::Configuration)?;
+            print(*output, &keys, || keys.iter().map(line).collect::<Vec<_>>().join("\n"))?;
+        }
     }
     Ok(())
 }
@@ -61,42 +114,20 @@ fn append(path: &Path, entry: &str) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn say(secret: &Token, entry: &str, file: Option<&Path>, output: Output) -> anyhow::Result<()> {
-    let mut out = crate::printer::stdout();
-    match output {
-        Output::Json => {
-            let told = json!({ "key": secret.reveal(), "sha256": secret.digest(), "entry": entry });
-            writeln!(out, "{told}")?;
-        }
-        Output::Text => {
-            writeln!(
-                out,
-                "key, printed only once: send it as 'authorization: Bearer KEY'\n\n{}\n",
-                secret.reveal()
-            )?;
-            match file {
-                Some(path) => {
-                    writeln!(out, "its entry is in {}; servers read it within seconds", path.display())?
-                }
-                None => {
-                    writeln!(out, "its entry in the key file (server.keys_file):\n\n{}", entry.trim_end())?
-                }
-            }
-        }
-    }
-    Ok(())
+/// The key and its entry for people.
+fn told(secret: &Token, entry: &str, file: Option<&Path>) -> String {
+    let place = match file {
+        Some(path) => format!("its entry is in {}; servers read it within seconds", path.display()),
+        None => format!("its entry in the key file (server.keys_file):\n\n{}", entry.trim_end()),
+    };
+    format!(
+        "key, printed only once: send it as 'authorization: Bearer KEY'\n\n{}\n\n{place}",
+        secret.reveal()
+    )
 }
 
-fn list(file: &KeyFile, output: Output) -> anyhow::Result<()> {
-    let mut out = crate::printer::stdout();
-    if output == Output::Json {
-        writeln!(out, "{}", serde_json::to_string(&file.keys)?)?;
-        return Ok(());
-    }
-    for key in &file.keys {
-        let rate = key.rate.map_or("any rate".to_owned(), |rate| format!("{rate} requests a second"));
-        let at_a_time = key.concurrency.map(|most| format!(", {most} at a time")).unwrap_or_default();
-        writeln!(out, "{:<24} {:<8} {rate}{at_a_time}", key.name, key.role.name())?;
-    }
-    Ok(())
+fn line(key: &Entry) -> String {
+    let rate = key.rate.map_or("any rate".to_owned(), |rate| format!("{rate} requests a second"));
+    let at_a_time = key.concurrency.map(|most| format!(", {most} at a time")).unwrap_or_default();
+    format!("{:<24} {:<8} {rate}{at_a_time}", key.name, key.role.name())
 }

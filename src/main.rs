@@ -22,7 +22,6 @@ mod example;
 mod experiment;
 mod grid;
 mod keys;
-mod layers;
 #[cfg(test)]
 mod limits;
 mod load;
@@ -38,7 +37,6 @@ mod run;
 mod runtime;
 mod serve;
 mod settings;
-mod shares;
 mod shutdown;
 mod simulate;
 mod stand_in;
@@ -50,7 +48,6 @@ mod train;
 #[path = "train/absent.rs"]
 mod train;
 mod tune;
-mod unserved;
 mod worker;
 
 use std::fmt;

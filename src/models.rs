@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::cli::{ModelsCommand, Output, View};
 use crate::codes::coded;
 use crate::logging::without_panic_texts;
-use crate::printer::{print, say};
+use crate::printer::{print, say, table};
 
 /// Runs the command.
 pub fn main(command: &ModelsCommand) -> anyhow::Result<()> {
@@ -49,7 +49,7 @@ fn list(view: &View) -> anyhow::Result<()> {
             });
         }
     }
-    print(view.output, &listed, || table(&listed))?;
+    print(view.output, &listed, || lines(&listed))?;
     if let Some(cure) = repository.vacancy(&scan) {
         bail!("{cure}");
     }
@@ -72,13 +72,12 @@ fn note_loose_files(repository: &Repository, scan: &Scan) {
     }
 }
 
-fn table(listed: &[Listed]) -> String {
-    let width = listed.iter().map(|line| line.model.len()).max().unwrap_or(0).max("MODEL".len());
-    let mut text = format!("{:width$}  {:>7}  {:>10}  SHA-256", "MODEL", "VERSION", "BYTES");
-    for Listed { model, version, bytes, sha256, .. } in listed {
-        text.push_str(&format!("\n{model:width$}  {version:>7}  {bytes:>10}  {}", &sha256[..16]));
-    }
-    text
+fn lines(listed: &[Listed]) -> String {
+    let head = ["MODEL", "VERSION", "BYTES", "SHA-256"].map(str::to_owned);
+    let rows = listed.iter().map(|Listed { model, version, bytes, sha256, .. }| {
+        [model.clone(), version.to_string(), bytes.to_string(), sha256[..16].to_owned()]
+    });
+    table(&std::iter::once(head).chain(rows).collect::<Vec<_>>()).join("\n")
 }
 
 /// Compares bundles with their files. Prints all reports, then fails if there is a problem.
@@ -110,40 +109,35 @@ fn verify(model: Option<&str>, view: &View) -> anyhow::Result<()> {
     if broken.is_empty() { Ok(()) } else { bail!("bundles that do not fit: {}", broken.join(", ")) }
 }
 
-/// Printed instead of a code for a stand-in.
-const STAND_IN: &str = "(stand-in)";
+/// A row of the table of bundles, and the problems that are listed below it.
+fn row<'a>(model: &str, kind: &str, models: String, problems: &'a [String]) -> ([String; 4], &'a [String]) {
+    let state = if problems.is_empty() { "ok" } else { "does not fit" };
+    ([model.to_owned(), kind.to_owned(), state.to_owned(), models], problems)
+}
 
 /// A line for each code and stand-in, and one for each problem below it.
 fn bundles(reports: &[bundle::Report]) -> String {
-    let stand_in = |report: &bundle::Report| if report.stand_ins.is_empty() { 0 } else { STAND_IN.len() };
-    let codes = reports
-        .iter()
-        .flat_map(|report| report.parities.iter().map(|parity| parity.code.len()).chain([stand_in(report)]));
-    let (model, code) = (
-        reports.iter().map(|report| report.model.len()).max().unwrap_or(0).max("MODEL".len()),
-        codes.max().unwrap_or(0).max("CODE".len()),
-    );
-    let mut text = format!("{:model$}  {:code$}  {:12}  MODELS", "MODEL", "CODE", "STATE");
-    let state = |problems: &[String]| if problems.is_empty() { "ok" } else { "does not fit" };
-    let mut line = |columns: [&str; 4], problems: &[String]| {
-        let [name, kind, state, models] = columns;
-        text.push_str(format!("\n{name:model$}  {kind:code$}  {state:12}  {models}").trim_end());
-        problems.iter().for_each(|problem| text.push_str(&format!("\n  {problem}")));
-    };
+    let mut rows = vec![(["MODEL", "CODE", "STATE", "MODELS"].map(str::to_owned), &[][..])];
     for report in reports {
-        line([&report.model, "(deployed)", state(&report.problems), ""], &report.problems);
-        for parity in &report.parities {
-            let models = parity.models.join(", ");
-            line([&report.model, &parity.code, state(&parity.problems), &models], &parity.problems);
-        }
-        for stand_in in &report.stand_ins {
+        rows.push(row(&report.model, "(deployed)", String::new(), &report.problems));
+        rows.extend(
+            report
+                .parities
+                .iter()
+                .map(|parity| row(&report.model, &parity.code, parity.models.join(", "), &parity.problems)),
+        );
+        rows.extend(report.stand_ins.iter().map(|stand_in| {
             let known = [("cost", stand_in.cost), ("agreement", stand_in.agreement)];
             let known = known.iter().filter_map(|(what, value)| Some(format!(", {what} {:.2}", (*value)?)));
             let models = format!("{}{}", stand_in.model, known.collect::<String>());
-            line([&report.model, STAND_IN, state(&stand_in.problems), &models], &stand_in.problems);
-        }
+            row(&report.model, "(stand-in)", models, &stand_in.problems)
+        }));
     }
-    text
+    let (cells, problems): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
+    let below =
+        |problems: &[String]| problems.iter().map(|problem| format!("\n  {problem}")).collect::<String>();
+    let lines = table(&cells).into_iter().zip(problems).map(|(line, problems)| line + &below(problems));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn inspect(model: &str, view: &View) -> anyhow::Result<()> {

@@ -13,17 +13,9 @@ use crate::cli::Output;
 /// Standard output.
 pub struct Printer(io::StdoutLock<'static>);
 
-/// The reader of standard output has closed it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("the reader of standard output has closed it")]
 struct ReaderGone;
-
-impl fmt::Display for ReaderGone {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str("the reader of standard output has closed it")
-    }
-}
-
-impl std::error::Error for ReaderGone {}
 
 /// Standard output, locked.
 pub fn stdout() -> Printer {
@@ -46,6 +38,17 @@ pub fn print(output: Output, data: &impl Serialize, text: impl FnOnce() -> Strin
 /// Prints a text.
 pub fn say(text: &str) -> anyhow::Result<()> {
     Ok(writeln!(stdout(), "{text}")?)
+}
+
+/// Lines of cells, in columns as wide as their longest cell.
+pub fn table<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
 }
 
 /// Whether an error only says that the reader of standard output has closed it.

@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
+use clap::Args;
 use hyper::Method;
 use parm_lab::simulator::Progress;
 use parm_lab::tuner::{Profile, Recording};
@@ -13,9 +14,46 @@ use parm_transport::client::Hearing;
 use serde_json::json;
 
 use crate::Failure;
-use crate::admin::{Admin, block_on};
-use crate::cli::record::Record;
+use crate::admin::{Admin, Identity, block_on};
+use crate::cli::Output;
 use crate::progress::Bar;
+
+pub const EXAMPLES: &str = "Examples:
+  parm serve --models models --admin 127.0.0.1:8003
+  parm record --frontend http://127.0.0.1:8003 --seconds 600 --file busy-hour.jsonl
+      ten minutes
+  parm record --summary busy-hour.jsonl
+      the contents of a recording and its faults
+  parm serve --models models --record all-day.jsonl
+      from the start of a frontend";
+
+/// `parm record`.
+#[derive(Debug, Args)]
+pub struct Record {
+    /// Address of the frontend's admin API: http://HOST:PORT or https://HOST:PORT
+    #[arg(long, value_name = "URL", required_unless_present = "summary")]
+    pub frontend: Option<String>,
+    /// Key for the admin API, of the role read or control
+    #[arg(long, value_name = "KEY", env = "PARM_KEY", hide_env_values = true)]
+    pub key: Option<String>,
+    #[command(flatten)]
+    pub identity: Identity,
+    /// Length in seconds
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub seconds: u64,
+    /// File to write, which must not exist
+    #[arg(long, value_name = "FILE", default_value = "recording.jsonl")]
+    pub file: PathBuf,
+    /// Summarize this recording, without recording
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["frontend", "file"])]
+    pub summary: Option<PathBuf>,
+    /// Model to summarize, if the recording has several
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+    /// Form of the output
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+}
 
 /// Time after the end of the recording at which the frontend counts as hung: it sends lines every half second.
 const SLACK: Duration = Duration::from_secs(10);

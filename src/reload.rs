@@ -5,17 +5,18 @@
 //! another those of models that no instance serves.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use parm_frontend::admin::differences;
 use parm_frontend::discovery::Name;
 use parm_frontend::discovery::kubernetes::Service;
-use parm_frontend::{Dispatch, Frontend, Reloaded, upstreams};
+use parm_frontend::{Config, Dispatch, Frontend, Reloaded, upstreams};
+use parm_protocol::InferenceService;
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::Serve;
 use crate::settings::Settings;
-use crate::unserved;
 
 /// The signals. From here on they no longer end the process.
 pub fn signals() -> anyhow::Result<Signal> {
@@ -77,7 +78,7 @@ pub fn reload(flags: &Serve, frontend: &Frontend, known: &mut Settings) {
     if !restart.is_empty() {
         tracing::warn!(settings = restart.join(", "), "SIGHUP: these changes need a restart");
     }
-    unserved::tell(frontend, &new.frontend);
+    tell_unserved(frontend, &new.frontend);
     // Named again by the next signal: they still differ from what runs.
     known.frontend.dispatch = new.frontend.dispatch;
     known.frontend.models = new.frontend.models;
@@ -112,4 +113,40 @@ fn upstream(settings: &Settings) -> Vec<String> {
 
 fn dispatch(settings: &Settings) -> Dispatch {
     (settings.frontend.dispatch.clone(), settings.frontend.models.clone())
+}
+
+/// Interval of looks at a frontend that is not ready.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Time in which the other servers list their models, once one has.
+const MOMENT: Duration = Duration::from_secs(1);
+
+/// Waits until the frontend is ready, and a moment longer.
+pub async fn until_listed(frontend: &Frontend) {
+    while !frontend.is_ready() {
+        tokio::time::sleep(INTERVAL).await;
+    }
+    tokio::time::sleep(MOMENT).await;
+}
+
+/// The frontend's settings that name models, each with a model.
+fn named(config: &Config) -> impl Iterator<Item = (&'static str, &String)> {
+    let models = config.models.keys().map(|name| ("frontend.models", name));
+    models.chain(config.unbatched.iter().map(|name| ("frontend.unbatched", name)))
+}
+
+/// Warns of settings for models that no instance serves: they have no effect. A model may come later.
+pub fn tell_unserved(frontend: &Frontend, config: &Config) {
+    let unserved = frontend.unserved(named(config).map(|(_, name)| name));
+    let written = |(setting, name): (&str, &String)| match setting {
+        "frontend.models" => format!("{setting}.{name}"),
+        _ => format!("{setting} = {name}"),
+    };
+    let named: Vec<String> = named(config).filter(|(_, name)| unserved.contains(name)).map(written).collect();
+    if !named.is_empty() {
+        tracing::warn!(
+            settings = named.join(", "),
+            "no instance serves these models, so their settings have no effect: check the names"
+        );
+    }
 }

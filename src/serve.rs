@@ -17,7 +17,7 @@ use crate::cli;
 use crate::example::{self, Example};
 use crate::nets::Engine;
 use crate::settings::Settings;
-use crate::{Failure, reload, runtime, shutdown, unserved};
+use crate::{Failure, reload, runtime, shutdown};
 
 /// Time for captures and the recording to be written at the end.
 const LONGEST_WRITE: std::time::Duration = std::time::Duration::from_secs(10);
@@ -120,9 +120,9 @@ pub async fn serve(
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
-            () = unserved::until_listed(&frontend), if !is_told => {
+            () = reload::until_listed(&frontend), if !is_told => {
                 is_told = true;
-                unserved::tell(&frontend, &at_start);
+                reload::tell_unserved(&frontend, &at_start);
             }
             Some(()) = hangups.recv() => reload::reload(flags, &frontend, &mut known),
             broken = frontend.broken() => return Err(Failure::Panicked(broken.into())),

@@ -17,15 +17,16 @@ use parm_parity_models::bundle::Manifest;
 use parm_parity_models::repository::Repository;
 use parm_protocol::StableCode;
 use parm_settings::{PolicyKind, removed, was_removed};
+use parm_transport::keys::KeyFile;
 use schemars::{JsonSchema, schema_for};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_path_to_error::Segment;
+use toml::{Table, Value};
 
 use crate::cli::{Common, Hosting, Serve, StandInAt, Worker};
 use crate::codes::coded;
-use crate::layers::{Layers, Misfit, written};
 use crate::logging;
-use crate::shares::Reader;
 
 /// The whole configuration of `parm serve` and `parm worker`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -194,7 +195,7 @@ const SECRETS: &str = "# Keys are secret and left out: fill in `token` under [fr
 /// The policy that `--stand-in` implies.
 const STAND_IN: &str = "stand-in";
 /// The source of the ranges in errors.
-static SCHEMA: LazyLock<Value> = LazyLock::new(|| schema_for!(Settings).to_value());
+static SCHEMA: LazyLock<serde_json::Value> = LazyLock::new(|| schema_for!(Settings).to_value());
 /// The prefix of variables.
 const PREFIX: &str = "PARM_";
 
@@ -375,4 +376,262 @@ fn extract(layers: Layers) -> anyhow::Result<Settings> {
         let field = if field.is_empty() { field } else { format!("{field}: ") };
         anyhow!("{field}{problem}{source}")
     })
+}
+
+/// The layers of a configuration, of which later ones replace the values of earlier ones. Each layer names the source of its
+/// values, so that an error about a value says where it was written.
+pub struct Layers {
+    table: Table,
+    /// The path of each value that a layer set, in order, and its source.
+    sources: Vec<(Vec<String>, String)>,
+}
+
+/// A value that does not fit its field.
+#[derive(Debug)]
+pub struct Misfit {
+    /// The path of the field; empty for the whole configuration.
+    pub path: Vec<String>,
+    pub problem: String,
+    /// The source of the value, in brackets, with a space before it; empty for a default.
+    pub source: String,
+}
+
+impl Layers {
+    /// The defaults.
+    pub fn new(defaults: &impl Serialize) -> Result<Self, toml::ser::Error> {
+        Ok(Self { table: Table::try_from(defaults)?, sources: Vec::new() })
+    }
+
+    /// Adds a layer.
+    pub fn merge(&mut self, layer: Table, source: &str) {
+        merge(&mut self.table, layer, &mut Vec::new(), &mut |path| {
+            self.sources.push((path.to_vec(), source.to_owned()));
+        });
+    }
+
+    /// Adds one value, at a path such as `backend.instances`.
+    pub fn set(&mut self, path: &str, value: Value, source: &str) {
+        let mut names = path.split('.').rev();
+        let mut layer = Table::new();
+        layer.extend(names.next().map(|name| (name.to_owned(), value)));
+        for name in names {
+            layer = Table::from_iter([(name.to_owned(), Value::Table(layer))]);
+        }
+        self.merge(layer, source);
+    }
+
+    /// Reads all of them into a type.
+    pub fn read<T: DeserializeOwned>(self) -> Result<T, Misfit> {
+        let Self { table, sources } = self;
+        serde_path_to_error::deserialize(Value::Table(table)).map_err(|error| {
+            let path: Vec<String> = error.path().iter().filter_map(name).collect();
+            let is_part = |(set, _): &&(Vec<String>, String)| set.iter().zip(&path).all(|(a, b)| a == b);
+            let source = sources.iter().rev().find(is_part).filter(|_| !path.is_empty());
+            let source = source.map(|(_, source)| format!(" ({source})"));
+            let problem = error.into_inner().message().to_owned();
+            Misfit { path, problem, source: source.unwrap_or_default() }
+        })
+    }
+}
+
+/// A value as a person writes it: TOML, or else a text. So a word needs no quotes, which would be nested ones in a shell.
+pub fn written(text: &str) -> Value {
+    let table: Option<Table> = format!("value = {text}").parse().ok();
+    let value = table.filter(|table| table.len() == 1).and_then(|mut table| table.remove("value"));
+    // No setting is a date, but a name may look like one.
+    value.filter(|value| !value.is_datetime()).unwrap_or_else(|| Value::String(text.to_owned()))
+}
+
+fn merge(into: &mut Table, layer: Table, path: &mut Vec<String>, set: &mut impl FnMut(&[String])) {
+    for (name, value) in layer {
+        path.push(name.clone());
+        match (into.get_mut(&name), value) {
+            (Some(Value::Table(into)), Value::Table(layer)) => merge(into, layer, path, set),
+            (_, value) => {
+                set(path);
+                into.insert(name, value);
+            }
+        }
+        path.pop();
+    }
+}
+
+fn name(segment: &Segment) -> Option<String> {
+    match segment {
+        Segment::Seq { index } => Some(index.to_string()),
+        Segment::Map { key } => Some(key.clone()),
+        Segment::Enum { variant } => Some(variant.clone()),
+        Segment::Unknown => None,
+    }
+}
+
+/// The command that reads the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// `parm serve`, which reads the clients' keys.
+    Frontend,
+    /// `parm worker`, which receives the share with each job: only frontends read keys.
+    Worker,
+}
+
+impl Settings {
+    /// Checks the shares and copies them to the parts that use them.
+    pub fn with_shares(mut self, reader: Reader) -> anyhow::Result<Self> {
+        self.check_shares(reader).map_err(|error| anyhow!("share: {error:#}"))?;
+        self.frontend.shares = self.share.clone();
+        self.backend.shares = self.share.clone();
+        Ok(self)
+    }
+
+    fn check_shares(&self, reader: Reader) -> anyhow::Result<()> {
+        self.share.check()?;
+        let names_keys = self.share.0.values().any(|share| !share.keys.is_empty());
+        if reader == Reader::Frontend && names_keys {
+            let known = self.server.keys_file.as_deref().map(names).transpose()?;
+            self.share.check_keys(known.as_ref())?;
+        }
+        let inside = reader == Reader::Worker || self.embeds();
+        let outside = !self.frontend.workers.is_empty() || self.frontend.workers_file.is_some();
+        // Remote workers come and go, with their models.
+        if inside && (reader == Reader::Worker || !outside) {
+            self.share.check_instances(self.backend.instances.get())?;
+            let known = self.known_models()?;
+            self.share.check_models(|model| known.contains(model))?;
+        }
+        Ok(())
+    }
+
+    /// The models that this process can serve.
+    fn known_models(&self) -> anyhow::Result<BTreeSet<String>> {
+        let mut known: BTreeSet<String> = self.backend.emulated.keys().cloned().collect();
+        for entry in self.backend.models.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten()
+        {
+            let entry = entry?;
+            known.extend(entry.file_name().into_string().ok().filter(|_| entry.path().is_dir()));
+        }
+        Ok(known)
+    }
+}
+
+/// The names of a file's keys. An invalid file is an error here too, because no client could be admitted.
+fn names(file: &Path) -> anyhow::Result<BTreeSet<String>> {
+    let keys = KeyFile::open(file)
+        .map_err(|reason| anyhow!("cannot use the key file {}: {reason}", file.display()))?;
+    Ok(keys.keys.into_iter().map(|key| key.name).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parm_transport::keys::{Digest, Entry, Role};
+    use serde::Deserialize;
+    use std::collections::BTreeMap;
+
+    #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    struct Outer {
+        name: String,
+        inner: Inner,
+        all: BTreeMap<String, Inner>,
+    }
+
+    #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    struct Inner {
+        count: u8,
+        list: Vec<u8>,
+    }
+
+    /// Counts to seven by default, unlike an `Inner` elsewhere.
+    fn layers() -> Layers {
+        Layers::new(&Outer { inner: Inner { count: 7, list: vec![1] }, ..Outer::default() }).unwrap()
+    }
+
+    #[test]
+    fn later_layers_replace_single_values() {
+        let mut layers = layers();
+        layers
+            .merge("name = 'a'\n[inner]\nlist = [2, 3]\n[all.x]\ncount = 1".parse().unwrap(), "from a file");
+        layers.set("all.x.count", written("2"), "flag");
+        layers.set("name", written("b"), "flag");
+        let read: Outer = layers.read().unwrap();
+        assert_eq!((read.name.as_str(), &read.inner), ("b", &Inner { count: 7, list: vec![2, 3] }));
+        assert_eq!(read.all["x"].count, 2);
+    }
+
+    #[test]
+    fn misfit_names_its_path_and_the_last_source() {
+        let misfit = |path: &str, text: &str| {
+            let mut layers = layers();
+            layers.merge("name = 'a'\n[inner]\ncount = 8".parse().unwrap(), "from f.toml");
+            layers.set(path, written(text), "on the command line");
+            layers.read::<Outer>().unwrap_err()
+        };
+        let wrong = misfit("inner.count", "many");
+        assert_eq!(
+            (wrong.path.join("."), wrong.source.as_str()),
+            ("inner.count".into(), " (on the command line)")
+        );
+        assert!(wrong.problem.contains("\"many\""), "{}", wrong.problem);
+        assert_eq!(misfit("inner.list", "[1, 'x']").path, ["inner", "list", "1"]);
+        let unknown = misfit("all.x.cuont", "1");
+        assert_eq!(
+            (unknown.path.join("."), unknown.source.as_str()),
+            ("all.x.cuont".into(), " (on the command line)")
+        );
+        assert!(unknown.problem.contains("`count`"), "{}", unknown.problem);
+        let mut layers = layers();
+        layers.merge("[inner]\ncount = 300".parse().unwrap(), "from f.toml");
+        layers.set("name", written("b"), "on the command line");
+        assert_eq!(layers.read::<Outer>().unwrap_err().source, " (from f.toml)");
+    }
+
+    #[test]
+    fn words_lists_and_dates_are_read_as_written() {
+        assert_eq!(written("4"), Value::Integer(4));
+        assert_eq!(written("[1, 2]"), Value::Array(vec![Value::Integer(1), Value::Integer(2)]));
+        for text in ["hedge", "127.0.0.1:8000", "2026-01-01", "1\nother = 2", ""] {
+            assert_eq!(written(text), Value::String(text.into()));
+        }
+        assert_eq!(written("'4'"), Value::String("4".into()));
+    }
+
+    /// The error of a configuration, if it has one.
+    fn told(text: &str, reader: Reader) -> Option<String> {
+        let settings: Settings = toml::from_str(text).unwrap();
+        settings.with_shares(reader).err().map(|error| error.to_string())
+    }
+
+    const MODELS: &str = "[backend]\ninstances = 2\n[backend.emulated.m]\n";
+
+    #[test]
+    fn share_with_unknown_model_or_too_many_instances_is_refused() {
+        for reader in [Reader::Frontend, Reader::Worker] {
+            let good = format!("[share.a]\nweight = 2\nreserved = 1\nmodels = [\"m\"]\n{MODELS}");
+            assert_eq!(told(&good, reader), None);
+            let unknown = told(&good.replace("[\"m\"]", "[\"n\"]"), reader).unwrap();
+            assert!(unknown.contains("'n'") && unknown.contains("'a'"), "{unknown}");
+            let many = told(&good.replace("reserved = 1", "reserved = 3"), reader).unwrap();
+            assert!(many.contains("shares reserve 3 instances, but there are 2"), "{many}");
+        }
+        // Remote workers are not known yet.
+        let elsewhere = "[share.a]\nmodels = [\"n\"]\nreserved = 9\n[frontend]\nworkers = [\"http://w:1\"]\n";
+        assert_eq!(told(elsewhere, Reader::Frontend), None);
+    }
+
+    #[test]
+    fn keys_must_be_in_the_key_file_which_only_frontends_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("keys.toml");
+        let entry = Entry::new("search", Role::Infer, Digest::of(b"hush"));
+        std::fs::write(&file, toml::to_string(&KeyFile { keys: vec![entry] }).unwrap()).unwrap();
+        let with = |key: &str, server: &str| format!("[share.a]\nkeys = [\"{key}\"]\n{server}{MODELS}");
+        let server = format!("[server]\nkeys_file = {file:?}\n");
+        assert_eq!(told(&with("search", &server), Reader::Frontend), None);
+        let unknown = told(&with("serch", &server), Reader::Frontend).unwrap();
+        assert!(unknown.contains("'serch'"), "{unknown}");
+        let open = told(&with("search", ""), Reader::Frontend).unwrap();
+        assert!(open.contains("keys_file"), "{open}");
+        assert_eq!(told(&with("serch", ""), Reader::Worker), None);
+    }
 }

@@ -11,7 +11,7 @@ use parm_lab::world::rivals::RIVALS;
 use parm_workload::{PROFILES, SCENARIOS, Scenario};
 
 use crate::cli::Simulate;
-use crate::cli::experiment::Cases;
+use crate::experiment::Cases;
 use crate::progress::Bar;
 use crate::{Failure, printer, tune};
 

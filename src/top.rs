@@ -3,12 +3,28 @@
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
 
+use clap::Args;
 use serde_json::Value;
 
 use crate::Failure;
-use crate::admin::{Admin, block_on};
-use crate::cli::admin::Top;
+use crate::admin::{Admin, Reach, block_on};
 use crate::stream::{State, Stream, event, figures, list, table, text};
+
+pub const EXAMPLES: &str = "Examples:
+  parm top
+      updates every second, until Ctrl-C
+  parm top --once
+      prints one second, for scripts";
+
+/// `parm top`.
+#[derive(Debug, Args)]
+pub struct Top {
+    #[command(flatten)]
+    pub reach: Reach,
+    /// Print one second, then exit
+    #[arg(long)]
+    pub once: bool,
+}
 
 /// Clears the terminal and moves the cursor to its top.
 const CLEAR: &str = "\x1b[2J\x1b[H";

@@ -44,17 +44,12 @@ fn tuned_configuration_is_accepted_by_serve() {
 
 #[test]
 fn invalid_input_exits_64_with_advice() {
-    let folder = TempDir::new().unwrap();
-    let sample = folder.path().join("times");
-    fs::write(&sample, "20\n21 # quick\nslow\n").unwrap();
-    let sample = sample.to_str().unwrap();
     let base = ["--slo-ms", "60", "--instances", "4"];
     for (arguments, word) in [
         (&[][..], "--rate"),
         (&["--rate", "1000"], "add instances"),
         (&["--rate", "50", "--scenario", "mayhem"], "shuffles"),
         (&["--rate", "50", "--available", "93"], "0.93"),
-        (&["--rate", "50", "--service", sample], "line 3"),
         (&["--rate", "50", "--bundle", "/no/such/parm.toml"], "/no/such/parm.toml"),
         (&["--recording", "/no/such/recording"], "/no/such/recording"),
         (&["--rate", "50", "--queries", "100"], "12000"),

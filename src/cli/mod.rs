@@ -2,24 +2,16 @@
 //!
 //! The configuration file has the same settings by their paths.
 
-pub mod admin;
 pub mod data;
-pub mod doctor;
 pub mod evaluate;
-pub mod experiment;
-pub mod identity;
-pub mod keys;
-pub mod record;
-pub mod run;
-pub mod stand_in;
 pub mod train;
-pub mod tune;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::load::Load;
+use crate::{ctl, doctor, experiment, keys, record, run, stand_in, top, tune};
 
 /// Coded resilience for prediction serving: a slow or dead replica no longer shows in your p99.9.
 #[derive(Debug, Parser)]
@@ -89,8 +81,8 @@ pub enum Command {
     /// Inspect and change a running frontend: settings, instances, queries
     ///
     /// Does the same as the admin page, and prints the changes. It does not write the configuration file.
-    #[command(after_long_help = admin::CTL_EXAMPLES)]
-    Ctl(admin::Ctl),
+    #[command(after_long_help = ctl::EXAMPLES)]
+    Ctl(ctl::Ctl),
     /// Say what is wrong with a running frontend, a configuration, a model repository or a recorded tail, and what to do
     ///
     /// Prints a line for each check of a frontend, a configuration or a repository, and ends with status 1 if a check fails.
@@ -99,8 +91,8 @@ pub enum Command {
     #[command(after_long_help = doctor::EXAMPLES, aliases = ["check", "explain", "why"])]
     Doctor(Box<doctor::Doctor>),
     /// Watch a running frontend in the terminal: tails by model, slow instances, events
-    #[command(after_long_help = admin::TOP_EXAMPLES)]
-    Top(admin::Top),
+    #[command(after_long_help = top::EXAMPLES)]
+    Top(top::Top),
     /// Make and list keys of clients, with roles and limits
     ///
     /// A server reads their digests from the file `server.keys_file`, and reads it again when it changes.

@@ -12,9 +12,7 @@ use parm_loadgen::statistics::bootstrap::quantile_of;
 use parm_loadgen::statistics::evidence;
 use serde::Serialize;
 
-use super::DEADLINE;
-use super::policy::{Policy, STAND_IN};
-use super::script::{SLOW, STRAGGLE, STRAGGLERS, Script};
+use super::{DEADLINE, Policy, SLOW, STAND_IN, STRAGGLE, STRAGGLERS, Script};
 use crate::cli;
 
 /// Largest delay of sending in a valid run; beyond it the machine was too busy.
@@ -52,10 +50,7 @@ pub struct Standing {
     pub frozen: Act,
     /// Queries of both acts, by outcome.
     pub queries: u64,
-    pub exact: Count,
-    pub hedged: Count,
-    pub reconstructed: Count,
-    pub stand_in: Count,
+    pub outcomes: BTreeMap<&'static str, Count>,
     pub missed: u64,
     /// Work of the servers, including parities, duplicates and stand-ins: 1 is a run of the deployed model.
     pub work: f64,
@@ -93,10 +88,11 @@ impl Standing {
         let act =
             |number| Act::of(run.samples.iter().filter(|sample| script.act(sample.intended) == Some(number)));
         let (slow, frozen) = (act(0), act(1));
-        let count = |outcome| {
+        let answers = Outcome::ALL.into_iter().filter(|outcome| outcome.is_answer());
+        let outcomes = answers.map(|outcome| {
             let count = run.tally.of(outcome);
-            Count { queries: count.requests, right: count.right }
-        };
+            (outcome.name(), Count { queries: count.requests, right: count.right })
+        });
         let mut lags: Vec<f64> = run.samples.iter().map(|sample| sample.lag.as_secs_f64() * 1e3).collect();
         Self {
             policy: policy.name,
@@ -105,10 +101,7 @@ impl Standing {
             missed: slow.missed + frozen.missed,
             slow,
             frozen,
-            exact: count(Outcome::Exact),
-            hedged: count(Outcome::Hedged),
-            reconstructed: count(Outcome::Reconstructed),
-            stand_in: count(Outcome::StandIn),
+            outcomes: outcomes.collect(),
             work,
             lag_p99_ms: if lags.is_empty() { 0.0 } else { quantile_of(&mut lags, 0.99) },
             seconds: run.length.as_secs_f64(),
@@ -117,13 +110,14 @@ impl Standing {
 
     /// Returns the share of the queries with the right class. One without an answer counts as wrong.
     fn right(&self) -> f64 {
-        let all = [self.exact, self.hedged, self.reconstructed, self.stand_in];
-        self.share(all.iter().map(|count| count.right).sum())
+        self.share(self.outcomes.values().map(|count| count.right).sum())
     }
 
     /// Returns the share of the queries whose answer is approximate.
     fn approximate(&self) -> f64 {
-        self.share(self.reconstructed.queries + self.stand_in.queries)
+        let approximate =
+            [Outcome::Reconstructed, Outcome::StandIn].map(|outcome| self.outcomes[outcome.name()].queries);
+        self.share(approximate.iter().sum())
     }
 
     /// Returns the work beyond one run for each query, as a share.

@@ -4,20 +4,25 @@
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Parser;
+use futures::{StreamExt, stream};
+use parm_backend::engine::{Device, by_name, choose, on_card};
+use parm_backend::try_file;
 use parm_frontend::discovery::kubernetes::{ApiServer, Service};
 use parm_frontend::discovery::{Connect, Listed, Name, Wire};
 use parm_frontend::{Frontend, upstreams};
 use parm_parity_models::bundle;
 use parm_parity_models::repository::Repository;
-use parm_protocol::{Error, ModelRef};
+use parm_protocol::client::{CallContext, Client};
+use parm_protocol::{Code, Error, InferRequest, ModelRef, Parameters, StableCode};
 use parm_transport::keys::{KeyFile, Role};
 use parm_transport::tls::Tls;
 
-use super::asking::{key_remedy, rejection, together, within};
-use super::{Finding, engine};
+use super::Finding;
 use crate::cli::{Cli, Command};
+use crate::logging::without_panic_texts;
 use crate::settings::Settings;
 
 /// Before the scheme of an upstream server's address.
@@ -70,10 +75,10 @@ pub(super) async fn look(path: &Path) -> Vec<Finding> {
 
 /// Checks the engine and the models of this process.
 fn hosted(settings: &Settings) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = engine::device(settings).into_iter().collect();
-    findings.extend(engine::look(settings));
+    let mut findings: Vec<Finding> = device(settings).into_iter().collect();
+    findings.extend(engine(settings));
     findings.extend(models(settings));
-    findings.extend(engine::loads(settings));
+    findings.extend(loads(settings));
     findings
 }
 
@@ -411,4 +416,89 @@ async fn offer(wire: &Wire, url: &str, has_key: bool) -> Result<usize, Error> {
         }
     }
     Ok(ready.len())
+}
+
+const HOW: &str = "run `pip install onnxruntime` in this program's or the active Python environment, or name its library in \
+                   backend.engine.onnxruntime, and set backend.engine.name to auto: most models run two to five times as fast";
+
+fn engine(settings: &Settings) -> Option<Finding> {
+    let options = &settings.backend.engine;
+    settings.embeds().then(|| match choose(&options.name, options) {
+        Err(error) => Finding::fails(format!("engine: {error}"), "set backend.engine.name"),
+        Ok(chosen) if chosen.name == "ort" => Finding::well(format!("engine: {}", chosen.about)),
+        Ok(chosen) => Finding::worth(format!("engine: {}", chosen.about), HOW),
+    })
+}
+
+/// Checks that the engine loads and runs every model of the repository.
+fn loads(settings: &Settings) -> Vec<Finding> {
+    let options = &settings.backend.engine;
+    let engine = by_name(&options.name, options);
+    let (Some(folder), Ok(engine)) = (&settings.backend.models, engine) else { return Vec::new() };
+    let Ok(scan) = Repository::open(folder).and_then(|repository| repository.scan()) else {
+        return Vec::new();
+    };
+    let latest = scan.models.values().filter_map(|model| Some((&model.name, model.latest()?.1)));
+    let broken = latest.filter_map(|(name, version)| {
+        let tried = without_panic_texts(|| match settings.backend.warm_up_runs {
+            0 => engine.load(&version.path, options).map(drop),
+            _ => try_file(&*engine, &version.path, &settings.backend),
+        });
+        let (error, code) = (tried.err()?, StableCode::ModelNotLoaded);
+        let remedy = "correct the file, or choose another engine; it would not be served";
+        Some(Finding::fails(format!("model {name}: {error} [{code}]"), remedy))
+    });
+    broken.collect()
+}
+
+/// Checks that ONNX Runtime for cards is there, if the configured device is one. Whether the card and all libraries of CUDA are
+/// shows when a model is loaded.
+fn device(settings: &Settings) -> Option<Finding> {
+    let options = &settings.backend.engine;
+    let found = settings.embeds().then(|| on_card(options)).flatten()?;
+    let device = &options.device;
+    Some(match found {
+        Ok(runtime) => Finding::well(format!("device {device}: ONNX Runtime {}", runtime.display())),
+        Err(error) => {
+            let (what, cure) = (format!("device {device}"), error.to_string());
+            let or_cpu = Device::read(device).is_some_and(|device| device.or_cpu);
+            if or_cpu { Finding::worth(what, cure) } else { Finding::fails(what, cure) }
+        }
+    })
+}
+
+/// Timeout of a request to a server.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Servers that are asked at a time.
+const AT_ONCE: usize = 64;
+
+async fn within<T>(asked: impl Future<Output = T>) -> Result<T, Error> {
+    let late = |_| Error::Unavailable { message: format!("no answer within {PATIENCE:?}") };
+    tokio::time::timeout(PATIENCE, asked).await.map_err(late)
+}
+
+/// Asks all servers and returns their answers in the same order. Together, because each server that does not answer takes the
+/// whole timeout.
+async fn together<T, A: Future>(servers: Vec<T>, ask: impl FnMut(T) -> A) -> Vec<A::Output> {
+    stream::iter(servers).map(ask).buffered(AT_ONCE).collect().await
+}
+
+/// The remedy of a worker that does not accept the frontend's key, if that is the fault.
+fn key_remedy(code: Code) -> Option<&'static str> {
+    matches!(code, Code::Unauthenticated | Code::PermissionDenied)
+        .then_some("set frontend.client.token to one of its keys that has the role infer")
+}
+
+/// Requests a prediction without inputs, which each server rejects, and returns the rejection of the key.
+async fn rejection(client: &dyn Client, model: ModelRef) -> Option<Error> {
+    let request = InferRequest {
+        model,
+        id: String::new(),
+        parameters: Parameters::new(),
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+    };
+    let answer = within(client.infer(request, CallContext::default())).await.ok()?;
+    answer.err().filter(|error| key_remedy(error.code()).is_some())
 }

@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parm_protocol::StableCode;
 use serde_json::Value;
 
+use super::Doctor;
 use super::requests::{Recent, SECONDS};
 use super::{Finding, Verdict, of_file};
 use crate::admin::{Admin, Rejection};
-use crate::cli::doctor::Doctor;
 use crate::stream::{State, Stream, list, text};
 
 /// Largest difference of clocks in seconds; beyond it, ages and times on the page are wrong.
@@ -316,7 +316,6 @@ fn instance(state: &State, row: &Value, place: &impl Fn(&str) -> usize) -> Optio
     let cause = if problem.is_empty() { String::new() } else { format!(": {problem}") };
     let what = format!("instance {number} ({address})");
     let figure = |column: &str| row[place(column)].as_f64().unwrap_or_default();
-    let (slowness, oldest) = (figure("slowness").max(figure("slower")), figure("oldest_ms"));
     let finding = match (stands.as_str(), reason.as_str()) {
         ("connecting", _) => Finding::fails(
             format!("{what} is not connected: {problem} [{}]", StableCode::Unreachable),
@@ -351,22 +350,20 @@ fn instance(state: &State, row: &Value, place: &impl Fn(&str) -> usize) -> Optio
             },
         ),
         (_, "") => return None,
-        (_, "slow") => Finding::fails(
-            format!("{what} takes {slowness:.1} times as long as usual"),
-            if address.starts_with("embedded:") {
+        (_, why @ ("slow" | "silent")) => {
+            let slowness = figure("slowness").max(figure("slower"));
+            let how = if why == "slow" {
+                format!(": its jobs take {slowness:.1} times as long as usual")
+            } else {
+                String::new()
+            };
+            let remedy = if address.starts_with("embedded:") {
                 "check whether other programs use the processors of the frontend's machine"
             } else {
-                "restart it; if other instances on its machine are slow too, move them all"
-            },
-        ),
-        (_, "silent") => Finding::fails(
-            format!("{what} holds a job for {:.1} s and answers nothing", oldest / 1e3),
-            if address.starts_with("embedded:") {
-                "check whether other programs use the processors of the frontend's machine"
-            } else {
-                "restart it, and check its machine and its log"
-            },
-        ),
+                "restart it, and see its log; if other instances on its machine are slow too, move them all"
+            };
+            Finding::fails(format!("{what} is {why}{how}"), remedy)
+        }
         (_, why) => Finding::fails(format!("{what} is {why}{cause}"), "check its log"),
     };
     let authority = address.split_once("://").map_or(address, |(_, authority)| authority);
@@ -401,12 +398,12 @@ mod tests {
     ];
 
     /// The findings about these models and instances, each with its part of the latest frame. Rows of instances have number, state,
-    /// reason, slowness and age of the oldest job.
+    /// reason and slowness.
     fn said([models, instances]: [Value; 2], [own, rows]: [Value; 2]) -> String {
         let mut state = State::default();
         for line in [
             json!({"hello": {"version": "0.1.0", "reasons": REASONS,
-                "columns": ["number", "state", "reason", "slowness", "oldest_ms"],
+                "columns": ["number", "state", "reason", "slowness"],
                 "states": ["connecting", "ready", "draining", "ejected", "refused"],
                 "rejections": ["queue_full", "overload", "no_instance", "bad_query", "deadline", "failed"]}}),
             json!({"models": models}),
@@ -505,7 +502,10 @@ mod tests {
         let instances =
             json!([{"number": 1, "address": "embedded:1"}, {"number": 2, "address": "embedded:2"}]);
         let said = said([json!([]), instances], [json!([]), json!([[1, 1, 1, 3.1], [2, 3, 1, 3.1]])]);
-        assert!(said.contains("instance 1 (embedded:1) takes 3.1 times as long as usual"), "{said}");
+        assert!(
+            said.contains("instance 1 (embedded:1) is slow: its jobs take 3.1 times as long as usual"),
+            "{said}"
+        );
         assert!(said.contains("instance 2 (embedded:2) is ejected"), "{said}");
         assert_eq!(said.matches("frontend's machine").count(), 2, "{said}");
         assert!(!said.contains("restart"), "it is a thread of the frontend: {said}");
@@ -532,12 +532,12 @@ mod tests {
         let own = json!([{"m": 0, "queue": [0, 0, 0, 2, 2, 2], "withheld": true},
             {"m": 1, "queue": [0, 0, 0, 0, 2, 0]}]);
         let rows = json!([
-            [1, 1, 0, 1.0, null],
-            [2, 1, 1, 3.1, null],
-            [3, 0, 0, null, null],
-            [4, 0, 0, null, null],
-            [5, 1, 2, 1.0, 2340],
-            [6, 3, 3, 1.0, null]
+            [1, 1, 0, 1.0],
+            [2, 1, 1, 3.1],
+            [3, 0, 0, null],
+            [4, 0, 0, null],
+            [5, 1, 2, 1.0],
+            [6, 3, 3, 1.0]
         ]);
         let said = said([models, instances], [own, rows]);
         for line in [
@@ -553,8 +553,8 @@ mod tests {
             "FAIL model b: no instance is available\n       see the instances",
             "ok   instances: 1 of 6 are healthy\n",
             "FAIL instance 4 (http://w:4) is not connected: a key is required [PARM-0020]\n       set frontend.client.token",
-            "FAIL instance 2 (http://w:2) takes 3.1 times as long as usual\n       restart it",
-            "FAIL instance 5 (http://w:5) holds a job for 2.3 s and answers nothing\n       restart it",
+            "FAIL instance 2 (http://w:2) is slow: its jobs take 3.1 times as long as usual\n       restart it",
+            "FAIL instance 5 (http://w:5) is silent\n       restart it",
             "FAIL instance 6 (http://w:6) is ejected (outlier ejection): failing: out of memory [PARM-0022]\n       it returns once it answers",
             "FAIL instance 3 (http://w:3) is not connected: refused [PARM-0020]\n       start it",
             "note nodes: all instances run on n\n       one slow node",

@@ -8,8 +8,8 @@ use clap::{Args, ValueEnum};
 use parm_loadgen::requirement::Requirement;
 use parm_loadgen::shape::Shape;
 
+use crate::admin::Identity;
 use crate::cli::Output;
-use crate::cli::identity::Identity;
 
 /// `parm load`.
 #[derive(Debug, Args)]

@@ -7,14 +7,16 @@ mod school;
 #[path = "no_school.rs"]
 mod school;
 pub mod traffic;
-mod watch;
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
+use clap::Args;
 use parm_backend::EngineConfig;
 use parm_backend::engine::{Signature, Texts};
 use parm_parity_models::bundle::{Beside, Manifest, Meaning};
@@ -23,15 +25,106 @@ use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{Limits, Model};
 use parm_parity_models::repository::check_name;
 use parm_stand_ins::{
-    Apart, Error, Frontier, Given, Grades, Place, School, Source, Wish, Workshop, check_size, grade, make,
-    publish,
+    Apart, Error, Frontier, Given, Grades, Place, Progress, School, Source, Wish, Workshop, check_size,
+    grade, make, publish,
 };
 use serde::Serialize;
 
 use crate::Failure;
 use crate::cli::Output;
-use crate::cli::stand_in::{Answers, StandInSearch};
 use crate::models::Named;
+use crate::progress::Bar;
+
+pub const EXAMPLES: &str = "Examples:
+  parm stand-in fashion-lenet --data idx:images-idx3-ubyte.gz,labels-idx1-ubyte.gz
+      a model of the repository, with labels to measure the accuracy
+  parm stand-in my-model.onnx --name mine --data npy:rows.npy --engine ort
+      an ONNX file; the model, its stand-in and the bundle go into the repository
+  parm stand-in magika --data bytes:/usr/share,/usr/lib --engine ort
+      a file-type model, with the files of this machine
+  parm stand-in my-model.onnx --name mine --data capture:captured
+      from traffic that `parm serve --capture captured` captured
+  parm stand-in my-model.onnx --name mine --data npy:held.npy,labels.npy --test npy:test.npy,test-labels.npy --from small.onnx
+      measures your own network as well, and all candidates on separate rows
+
+See docs/stand-ins.md.";
+
+/// `parm stand-in`.
+#[derive(Debug, Args)]
+pub struct StandInSearch {
+    /// Deployed model: its name in the repository, or an ONNX file
+    pub model: String,
+    /// Rows: npy:FILE,FILE.. or idx:FILE,FILE.. with an array for each input, then labels if any; bytes:FOLDER,FOLDER.. for
+    /// file-type models; texts:FILE with a text in each line for text models; capture:FOLDER for captures of `parm serve`.
+    /// At least 24 rows, better a few hundred
+    #[arg(long, value_name = "SOURCE")]
+    pub data: String,
+    /// Separate rows to measure the best candidates on, as in --data
+    #[arg(long, value_name = "SOURCE")]
+    pub test: Option<String>,
+    /// Your own stand-in, to measure as it is and in 8 bits (repeat)
+    #[arg(long, value_name = "FILE")]
+    pub from: Vec<PathBuf>,
+    /// Train the two best candidates within the cost on the model's answers, for this many epochs (10 without a number).
+    /// Needs a build with `--features train` and thousands of rows, and takes minutes to hours
+    #[arg(long, value_name = "EPOCHS", num_args = 0..=1, require_equals = true, default_missing_value = "10")]
+    pub teach: Option<std::num::NonZeroU64>,
+    /// Rows to train on, as in --data, without labels [default: unused rows of --data]
+    #[arg(long, value_name = "SOURCE", requires = "teach")]
+    pub lessons: Option<String>,
+    /// Largest cost of the stand-in, as a share of the deployed model's time
+    #[arg(long, value_name = "SHARE", default_value_t = 0.25)]
+    pub cost: f64,
+    /// Engine: ort (ONNX Runtime), tract (built in), or auto
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    pub engine: String,
+    /// Name in the repository for the model of a file [default: the file's name]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Meaning of all outputs, or of one (repeat): logits, probabilities, values (difference of at most 5 % of their
+    /// size), embedding (cosine of 0.95), decision:THRESHOLD for one number, label [default: found from answers and labels, and printed; otherwise values]
+    #[arg(long, value_name = "[OUTPUT=]MEANING", value_parser = meaning)]
+    pub meaning: Vec<Given>,
+    /// Output that the labels belong to [default: the scores of classes]
+    #[arg(long, value_name = "OUTPUT")]
+    pub label_output: Option<String>,
+    /// Rows to make candidates from
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub calibration: usize,
+    /// Largest number of rows to measure candidates on; 2,000 distinguish 98 % from 99 %
+    #[arg(long, value_name = "N", default_value_t = 2000)]
+    pub judged: usize,
+    /// Seed of the choice of rows
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Approximate time to measure costs
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    pub measure: u64,
+    /// Time after which no further candidate is made; an interrupt has the same effect
+    #[arg(long, value_name = "SECONDS")]
+    pub time_limit: Option<u64>,
+    /// Print the candidates, and write no model and no bundle
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Folder for candidates and checkpoints, removed at the end
+    #[arg(long, value_name = "FOLDER", default_value = "runs")]
+    pub runs: PathBuf,
+    /// Model repository
+    #[arg(long, value_name = "FOLDER", default_value = "models")]
+    pub models: PathBuf,
+    /// Form of the output
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+}
+
+/// Reads `MEANING` or `OUTPUT=MEANING`. Names of outputs may hold the sign too.
+fn meaning(text: &str) -> Result<Given, String> {
+    let (output, meaning) = match text.rsplit_once('=') {
+        Some((output, meaning)) => (Some(output.to_owned()), meaning),
+        None => (None, text),
+    };
+    Ok(Given { output, meaning: meaning.parse()?, source: Source::Flag })
+}
 
 /// Most rows to refit weights on after pruning.
 const FITTED: usize = 2000;
@@ -81,7 +174,7 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
         brought: brought(&flags.from).map_err(Failure::Configuration)?,
     };
     let school = school::find(flags, &original.name, lessons.map(|lessons| lessons.rows))?;
-    let watch = watch::Watch::new().map_err(Failure::Run)?;
+    let watch = Watch::new().map_err(Failure::Run)?;
     let pooled = original.pooled(workshop).map_err(Failure::Run)?;
     let (path, model) =
         pooled.as_ref().map_or((&original.path, &original.model), |(path, model)| (path, model));
@@ -246,8 +339,6 @@ impl Original {
 
 /// Returns the meanings of the flags, and for outputs that no flag names those of the bundle and of the vectors of texts.
 fn meanings(flags: &StandInSearch, original: &Original, graph: &Signature) -> Vec<Given> {
-    let given = flags.meaning.iter().cloned();
-    let given = given.map(|Answers { output, meaning }| Given { output, meaning, source: Source::Flag });
     let is_for_all = flags.meaning.iter().any(|given| given.output.is_none());
     let known = original.meanings.iter().filter(|_| !is_for_all).cloned();
     let known =
@@ -257,5 +348,39 @@ fn meanings(flags: &StandInSearch, original: &Original, graph: &Signature) -> Ve
         let (output, meaning) = (Some(output), Meaning::Embedding);
         Given { output, meaning, source: Source::Texts }
     });
-    given.chain(known).chain(pooled).collect()
+    flags.meaning.iter().cloned().chain(known).chain(pooled).collect()
+}
+
+/// Shows the progress of the search, and stops it at an interrupt.
+struct Watch {
+    bar: Bar,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Watch {
+    /// Handles interrupts from now on: the first ends the search after its step, the second ends the process at once.
+    fn new() -> anyhow::Result<Self> {
+        let stopped = Arc::new(AtomicBool::new(false));
+        let asked = stopped.clone();
+        crate::shutdown::on_signal(move || asked.store(true, Ordering::Relaxed))?;
+        Ok(Self { bar: Bar::steps(), stopped })
+    }
+}
+
+impl Progress for Watch {
+    fn doing(&self, what: &str) {
+        self.bar.step(what, true);
+    }
+
+    fn within(&self, what: &str) {
+        self.bar.step(what, false);
+    }
+
+    fn tell(&self, what: &str) {
+        self.bar.tell(what);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
 }

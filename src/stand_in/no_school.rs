@@ -4,7 +4,7 @@ use bytes::Bytes;
 use parm_stand_ins::{Lessons, Rows, School};
 
 use crate::Failure;
-use crate::cli::stand_in::StandInSearch;
+use crate::stand_in::StandInSearch;
 
 /// A type without values: this build cannot teach.
 pub enum NoClass {}

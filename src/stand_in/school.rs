@@ -14,7 +14,7 @@ use parm_training::stand_in::{StandInRecipe, train};
 use parm_training::{Device, Error};
 
 use crate::Failure;
-use crate::cli::stand_in::StandInSearch;
+use crate::stand_in::StandInSearch;
 use crate::train::captured::{self, array};
 use crate::train::engine::is_float;
 

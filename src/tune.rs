@@ -1,13 +1,28 @@
-//! Flags of `parm tune`.
+//! `parm tune`: searches a configuration of `parm serve` for the expected load and faults of a cluster.
 
-use std::path::PathBuf;
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
+use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use parm_lab::tuner::{Coded, Limits, Objective, StandInFacts};
+use parm_lab::tuner::{
+    Coded, Limits, MARK, Objective, Plan, Problem, Profile, Quality, Recording, Report, Search, StandInFacts,
+    to_toml,
+};
+use parm_parity_models::bundle::Manifest;
 use parm_settings::Cost;
+use parm_workload::arrivals::Arrivals;
+use parm_workload::distribution::Distribution;
+use parm_workload::service::Service;
+use parm_workload::{Faults, Pattern, Scenario};
 
-use super::Output;
+use crate::cli::Output;
+use crate::progress::Bar;
+use crate::{Failure, printer, record};
 
 pub const EXAMPLES: &str = "Examples:
   parm tune --slo-ms 40 --rate 270 --instances 18 --scenario shuffles --bundle models/resnet18/parm.toml
@@ -66,20 +81,14 @@ pub struct Cluster {
     /// Queries per second
     #[arg(long, value_name = "N", help_heading = "The cluster")]
     pub rate: Option<f64>,
-    /// File of arrivals: seconds since the start, one a line
-    #[arg(long, value_name = "FILE", conflicts_with = "rate", help_heading = "The cluster")]
-    pub trace: Option<PathBuf>,
     /// Number of instances [default: that of the recording]
     #[arg(long, value_name = "N", help_heading = "The cluster")]
     pub instances: Option<u32>,
     /// Largest batch: 1, 2, 4 and 8 are tried up to it
     #[arg(long, value_name = "ROWS", default_value_t = 1, help_heading = "The cluster")]
     pub max_batch: u16,
-    /// File of service times of one row in milliseconds, one a line
-    #[arg(long, value_name = "FILE", help_heading = "The cluster")]
-    pub service: Option<PathBuf>,
     /// Median of assumed service times, lognormal with sigma 0.05 [default: 20]
-    #[arg(long, value_name = "MS", conflicts_with = "service", help_heading = "The cluster")]
+    #[arg(long, value_name = "MS", help_heading = "The cluster")]
     pub service_ms: Option<f64>,
     /// Fault scenario of `parm simulate --list` [default: as recorded, otherwise clean]
     #[arg(long, value_name = "NAME", help_heading = "The cluster")]
@@ -161,6 +170,153 @@ fn stand_in(text: &str) -> Result<StandInFacts, String> {
         Err(_) => cheaper(text).map(|(share, accuracy)| (Some(Cost::linear(share)), accuracy))?,
     };
     Ok(StandInFacts { cost, accuracy: Some(accuracy), ..StandInFacts::default() })
+}
+
+/// Runs the command. Invalid input ends with status 64.
+pub fn main(flags: &Tune) -> Result<(), Failure> {
+    let problem = problem(flags).map_err(Failure::Configuration)?;
+    check(&flags.out).map_err(Failure::Configuration)?;
+    let plan = Plan {
+        seed: flags.seed,
+        queries: flags.queries,
+        repeats: flags.repeats,
+        threads: flags.threads.or(thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get),
+    };
+    let search = Search::new(&problem, plan).map_err(|error| Failure::Configuration(error.into()))?;
+    let bar = Bar::new(search.queries(), "queries");
+    let report = search.run(&bar).map_err(|error| Failure::Run(error.into()))?;
+    drop(bar);
+    let written = write(&flags.out, &report).map_err(Failure::Run)?;
+    printer::show(&report, flags.output).map_err(Failure::Run)?;
+    eprintln!("wrote {}", written.display());
+    Ok(())
+}
+
+/// Builds the problem that the flags describe.
+fn problem(flags: &Tune) -> anyhow::Result<Problem> {
+    let cluster = &flags.cluster;
+    let recorded = match &cluster.recording {
+        Some(path) => Some(recorded(path, cluster.model.as_deref())?),
+        None => None,
+    };
+    let profile = recorded.as_ref().map(|(_, profile)| profile);
+    let arrivals = arrivals(cluster, recorded.as_ref().map(|(recording, _)| recording))?;
+    let faults = faults(cluster, profile)?;
+    let quality = quality(&flags.worth, profile.and_then(|profile| profile.stand_in))?;
+    let instances = instances(cluster, profile)?;
+    let service = service(cluster, profile);
+    // Of several limits of one figure the last counts.
+    let limits = flags.require.iter().fold(Limits::default(), |all, one| Limits {
+        p999_ms: one.p999_ms.or(all.p999_ms),
+        extra: one.extra.or(all.extra),
+        accuracy: one.accuracy.or(all.accuracy),
+    });
+    Ok(Problem {
+        slo: Duration::try_from_secs_f64(flags.slo_ms / 1e3)
+            .map_err(|_| anyhow!("--slo-ms {}: give milliseconds above 0", flags.slo_ms))?,
+        arrivals,
+        service,
+        faults,
+        instances,
+        max_batch: cluster.max_batch.max(1),
+        deadline: Duration::from_millis(cluster.deadline_ms.max(1)),
+        quality,
+        limits,
+        objective: flags.objective,
+    })
+}
+
+/// Reads a recording, derives its profile, and prints that on stderr.
+pub fn recorded(path: &Path, model: Option<&str>) -> anyhow::Result<(Recording, Profile)> {
+    let recording = record::read(path, model)?;
+    let profile = record::profile(&recording, &path.display().to_string())?;
+    Ok((recording, profile))
+}
+
+fn arrivals(cluster: &Cluster, recording: Option<&Recording>) -> anyhow::Result<Arrivals> {
+    Ok(match (cluster.rate, recording) {
+        (Some(rate), _) => Pattern::Poisson.at(rate),
+        (None, Some(recording)) => recording.trace(),
+        (None, None) => bail!("no arrivals: give --rate or --recording"),
+    })
+}
+
+fn faults(cluster: &Cluster, profile: Option<&Profile>) -> anyhow::Result<Faults> {
+    let Some(name) = &cluster.scenario else {
+        return Ok(profile.map(Profile::faults).unwrap_or_default());
+    };
+    Ok(Scenario::combined(name, |_| None)?.faults)
+}
+
+fn instances(cluster: &Cluster, profile: Option<&Profile>) -> anyhow::Result<u32> {
+    let known = cluster.instances.or(profile.map(|profile| profile.instances));
+    known.context("unknown number of instances: give --instances")
+}
+
+fn service(cluster: &Cluster, profile: Option<&Profile>) -> Service {
+    match (cluster.service_ms, profile) {
+        (Some(median), _) => {
+            Service { time_ms: Distribution::Lognormal { median, sigma: 0.05 }, ..Service::default() }
+        }
+        (None, Some(profile)) => profile.service.clone(),
+        (None, None) => Service::default(),
+    }
+}
+
+/// Returns the bundle's accuracies, overridden by flags. The recorded cost of a stand-in has precedence over the bundle's,
+/// which may be from another machine.
+fn quality(flags: &Worth, recorded: Option<Cost>) -> anyhow::Result<Quality> {
+    let (mut quality, mut stand_in) = match &flags.bundle {
+        Some(path) => {
+            let manifest = Manifest::read(path)?;
+            (Quality::of(&manifest)?, StandInFacts::of(&manifest))
+        }
+        None => (Quality::default(), StandInFacts::default()),
+    };
+    stand_in.cost = recorded.or(stand_in.cost);
+    if let Some(given) = flags.stand_in {
+        stand_in.cost = given.cost.or(stand_in.cost);
+        stand_in.accuracy = given.accuracy;
+        anyhow::ensure!(
+            stand_in.cost.is_some(),
+            "--stand-in: unknown cost: give SHARE=ACCURACY, or a recording made with the stand-in"
+        );
+    }
+    quality.available = flags.available.unwrap_or(quality.available);
+    quality.backup = flags.backup.or(quality.backup);
+    for given in &flags.degraded {
+        let known = quality.codes.iter_mut().find(|coded| (coded.k, coded.r) == (given.k, given.r));
+        match known {
+            Some(coded) => coded.degraded = given.degraded,
+            None => quality.codes.push(*given),
+        }
+    }
+    quality.stand_in = stand_in.worth(quality.available);
+    quality.codes.sort_by_key(|coded| (coded.k, coded.r));
+    quality.check()?;
+    Ok(quality)
+}
+
+const CONFIGURATION: &str = "parm.toml";
+
+/// Rejects a folder with a configuration that `parm tune` did not write, before the search starts.
+fn check(folder: &Path) -> anyhow::Result<()> {
+    let path = folder.join(CONFIGURATION);
+    if path.exists() {
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        if !text.starts_with(MARK) {
+            bail!("--out: {} was not written by parm tune: name another folder", path.display());
+        }
+    }
+    Ok(())
+}
+
+/// Writes the file and returns its path.
+fn write(folder: &Path, report: &Report) -> anyhow::Result<PathBuf> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make folder {}", folder.display()))?;
+    let path = folder.join(CONFIGURATION);
+    fs::write(&path, to_toml(report)).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
 }
 
 #[cfg(test)]
