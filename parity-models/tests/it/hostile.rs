@@ -7,7 +7,7 @@ use parm_parity_models::bundle::Manifest;
 use parm_parity_models::onnx::proto::{
     GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
 };
-use parm_parity_models::onnx::rewrite::{Design, End, Student, Weights, derive, student};
+use parm_parity_models::onnx::rewrite::{Design, End, Weights, derive};
 use parm_parity_models::onnx::{Builder, Dense, Limits, Model, Tensor, Value};
 use prost::Message;
 
@@ -185,7 +185,7 @@ fn damaged_file_is_an_error_and_never_a_panic() {
         for start in [Weights::Deployed, Weights::Scratch { seed: 1 }] {
             for end in [End::AsDeployed, End::Raw] {
                 let _ = derive(&model, &Design { stem: slots, head: slots, end, start });
-                let _ = student(&model, &Student { width: 0.5, end, start });
+                let _ = derive(&model, &Design::single(end, start));
             }
         }
         let _ = (model.graph(), model.inspect().to_string(), model.with_weights(&weights));

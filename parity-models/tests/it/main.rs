@@ -6,4 +6,3 @@ mod hostile;
 mod rewrite;
 mod run;
 mod sample;
-mod thin;
