@@ -8,7 +8,7 @@ use parm_parity_models::onnx::{Builder, DataType, Defect, Dense, Graph, Limits, 
 use parm_random::Random;
 use prost::Message;
 
-use crate::{run, sample};
+use crate::sample;
 
 fn slots(count: usize) -> NonZeroUsize {
     NonZeroUsize::new(count).unwrap()
@@ -38,8 +38,8 @@ fn check(deployed: &Model, k: usize) {
     let wide: Vec<f32> = queries.chunks(row).flat_map(|query| query.repeat(k)).collect();
     let mut wide_shape = shape.clone();
     wide_shape[0] *= k;
-    let expect = run::rows(deployed, rows, &shape, &queries);
-    let actual = run::rows(&derived, rows, &wide_shape, &wide);
+    let expect = sample::rows(deployed, rows, &shape, &queries);
+    let actual = sample::rows(&derived, rows, &wide_shape, &wide);
     for (expect, actual) in expect.iter().zip(&actual) {
         assert_eq!(actual.len(), k * expect.len());
         for slot in actual.chunks(expect.len()) {
@@ -73,7 +73,7 @@ fn slot_of_a_divided_network_reads_only_its_own_query() {
         let mut other = queries.clone();
         other[size / 2..].fill(0.5);
         let (before, after) =
-            (run::rows(&derived, 1, &shape, &queries), run::rows(&derived, 1, &shape, &other));
+            (sample::rows(&derived, 1, &shape, &queries), sample::rows(&derived, 1, &shape, &other));
         let (first, second) = before[0].split_at(before[0].len() / 2);
         let (same, changed) = after[0].split_at(after[0].len() / 2);
         assert_eq!(first, same);
@@ -94,7 +94,8 @@ fn divided_linear_model_is_exact_in_every_slot() {
     let linear = linear();
     let derived = derive(&linear, &Design { start: Weights::Divided, ..parity(3) }).unwrap();
     let queries = Random::new(1).uniforms(1.0, 15);
-    let (actual, expect) = (run::rows(&derived, 1, &[15], &queries), run::rows(&linear, 3, &[5], &queries));
+    let (actual, expect) =
+        (sample::rows(&derived, 1, &[15], &queries), sample::rows(&linear, 3, &[5], &queries));
     actual[0].iter().zip(expect.concat()).for_each(|(a, b)| assert!((a - b).abs() < 1e-6, "{a} {b}"));
 }
 
@@ -104,7 +105,8 @@ fn linear_stem_averages_unequal_queries() {
     let derived = derive(&linear, &Design { head: slots(1), ..parity(2) }).unwrap();
     let queries = Random::new(1).uniforms(1.0, 10);
     let mean: Vec<f32> = (0..5).map(|at| (queries[at] + queries[at + 5]) / 2.0).collect();
-    let (actual, expect) = (run::rows(&derived, 1, &[10], &queries), run::rows(&linear, 1, &[5], &mean));
+    let (actual, expect) =
+        (sample::rows(&derived, 1, &[10], &queries), sample::rows(&linear, 1, &[5], &mean));
     actual[0].iter().zip(&expect[0]).for_each(|(a, b)| assert!((a - b).abs() < 1e-6, "{a} {b}"));
 }
 
@@ -279,8 +281,8 @@ fn integer_inputs_widen_through_an_embedding() {
     let deployed = graph.build().unwrap();
     let derived = derive(&deployed, &parity(2)).unwrap();
     let queries: Vec<i64> = vec![1, 2, 3, 9, 0, 4];
-    let expect = run::tokens(&deployed, &queries);
-    let actual = run::tokens(&derived, &queries.repeat(2));
+    let expect = sample::tokens(&deployed, &queries);
+    let actual = sample::tokens(&derived, &queries.repeat(2));
     for slot in actual.chunks(3) {
         slot.iter().zip(&expect).for_each(|(a, b)| assert!((a - b).abs() < 1e-5, "{actual:?} {expect:?}"));
     }

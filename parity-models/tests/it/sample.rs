@@ -1,6 +1,11 @@
-//! Sample graphs, built with the crate's own builder.
+//! Sample graphs, built with the crate's own builder, and an engine to run graphs.
+
+use std::io::Cursor;
 
 use parm_parity_models::onnx::{BatchNorm, Builder, Conv, Dense, Model, Pool, Tensor, Value};
+use tract_onnx::prelude::{
+    Framework, InferenceFact, InferenceModelExt, IntoRunnable, Tensor as Values, tvec,
+};
 
 pub(crate) const SEED: u64 = 17;
 
@@ -123,4 +128,24 @@ pub(crate) fn tiny() -> Model {
     graph.node_with("Softmax", "y", &[&x], [("axis", 1.into())]);
     graph.output(Value::batch_of_f32("y", &[2]));
     graph.build().unwrap()
+}
+
+/// The output of each row for a batch of rows of floats.
+pub(crate) fn rows(model: &Model, rows: usize, row: &[usize], values: &[f32]) -> Vec<Vec<f32>> {
+    let shape: Vec<usize> = std::iter::once(rows).chain(row.iter().copied()).collect();
+    let output = run(model, Values::from_shape(&shape, values).unwrap());
+    output.chunks(output.len() / rows).map(<[f32]>::to_vec).collect()
+}
+
+/// The output for one row of tokens.
+pub(crate) fn tokens(model: &Model, values: &[i64]) -> Vec<f32> {
+    run(model, Values::from_shape(&[1, values.len()], values).unwrap())
+}
+
+fn run(model: &Model, input: Values) -> Vec<f32> {
+    let fact = InferenceFact::dt_shape(input.datum_type(), input.shape());
+    let graph = tract_onnx::onnx().model_for_read(&mut Cursor::new(model.bytes())).unwrap();
+    let plan = graph.with_input_fact(0, fact).unwrap().into_optimized().unwrap().into_runnable().unwrap();
+    let output = plan.run(tvec!(input.into())).unwrap();
+    output[0].to_plain_array_view::<f32>().unwrap().iter().copied().collect()
 }

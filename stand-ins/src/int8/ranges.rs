@@ -12,8 +12,7 @@ use std::fmt;
 
 use parm_parity_models::onnx::rewrite::Draft;
 
-use super::points::{Layer, Points};
-use super::write::Steps;
+use super::{Layer, Points, Steps};
 use crate::Error;
 use crate::graph::{Links, inner_values};
 use crate::rows::Rows;

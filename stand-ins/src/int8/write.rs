@@ -6,8 +6,7 @@ use bytes::Bytes;
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{Attribute, DataType, Defect, Tensor};
 
-use super::points::{Layer, Points};
-use super::{Cuts, Ranges};
+use super::{Cuts, Layer, Points, Ranges};
 use crate::graph::{Links, PER_CHANNEL};
 
 /// The 8-bit numbers of a value: the size of a step, and scale and zero point as names of constants.

@@ -114,8 +114,7 @@ mod tests {
 
     use parm_parity_models::onnx::{Builder, Value};
 
-    use super::super::answers;
-    use super::super::limits::Limited;
+    use super::super::{Limited, answers};
     use super::*;
     use crate::testing::{Alone, Stage};
     use crate::workshop::Stored;

@@ -466,3 +466,13 @@ fn told_figures_hold_on_unseen_rows() {
     // Two intervals of 95 % seldom miss each other by chance. Few candidates may be faster on this machine.
     assert!(untrue.len() <= 1 + told / 20, "{} of {told}: {untrue:#?}", untrue.len());
 }
+
+#[test]
+fn time_limit_keeps_the_candidates_that_are_made() {
+    let limited = Limited { progress: &Alone, until: Some(Instant::now()), is_final: false };
+    assert!(limited.is_stopped());
+    assert_eq!(limited.ended(Err(Error::Stopped), 3), Ok(Some(Interruption::TimeLimit)));
+    assert_eq!(limited.ended(Ok(()), 3), Ok(None));
+    let nothing = limited.ended(Err(Error::Stopped), 0).unwrap_err();
+    assert!(nothing.to_string().contains("nothing was measured"), "{nothing}");
+}

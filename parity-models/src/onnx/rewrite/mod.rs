@@ -13,15 +13,13 @@
 //! silent. Only the common cases that need no copy (`Flatten`, casts, a bias, a softmax) are recognised.
 
 mod draft;
-mod head;
-mod slot;
-mod stem;
+mod slots;
 mod weights;
 
 use std::num::NonZeroUsize;
 
 pub use draft::Draft;
-pub use slot::Names;
+pub use slots::Names;
 
 use super::{Defect, Model};
 
