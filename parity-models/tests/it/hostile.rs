@@ -165,8 +165,7 @@ fn circle_is_found_when_it_goes_through_many_nodes() {
 #[test]
 fn layer_is_rejected_when_no_file_can_hold_it() {
     for (inputs, outputs) in [(1 << 20, 1 << 20), (usize::MAX, 2), (usize::MAX, usize::MAX)] {
-        let mut graph = Builder::new("wide", 1);
-        let x = graph.input(Value::batch_of_f32("x", &[4]));
+        let (mut graph, x) = Builder::reading("wide", 1, Value::batch_of_f32("x", &[4]));
         let error = graph.dense("y", &x, Dense { inputs, outputs }).unwrap_err().to_string();
         assert!(error.contains("weight y.weight") && error.contains("the limit is 2147483648"), "{error}");
     }

@@ -82,11 +82,9 @@ fn slot_of_a_divided_network_reads_only_its_own_query() {
 }
 
 fn linear() -> Model {
-    let mut linear = Builder::new("linear", sample::SEED);
-    let x = linear.input(Value::batch_of_f32("x", &[5]));
+    let (mut linear, x) = Builder::reading("linear", sample::SEED, Value::batch_of_f32("x", &[5]));
     linear.dense("y", &x, Dense { inputs: 5, outputs: 3 }).unwrap();
-    linear.output(Value::batch_of_f32("y", &[3]));
-    linear.build().unwrap()
+    linear.build_with(Value::batch_of_f32("y", &[3])).unwrap()
 }
 
 #[test]
@@ -134,8 +132,7 @@ fn one_slot_leaves_the_graph_unchanged() {
 #[test]
 fn reshape_with_a_fixed_size_gets_the_wide_size() {
     for target in [[-1, 36], [0, -1], [0, 36]] {
-        let mut graph = Builder::new("reshape", sample::SEED);
-        let x = graph.input(Value::batch_of_f32("x", &[1, 6, 6]));
+        let (mut graph, x) = Builder::reading("reshape", sample::SEED, Value::batch_of_f32("x", &[1, 6, 6]));
         let shape = graph.constant(Tensor::from_i64("shape", &[2], &target).unwrap());
         let flat = graph.node("Reshape", "flat", &[&x, &shape]);
         graph.dense("y", &flat, Dense { inputs: 36, outputs: 4 }).unwrap();
@@ -227,8 +224,7 @@ fn error_of_widening_names_the_node() {
     let refused =
         |graph: Builder, parity: &Design| derive(&graph.build().unwrap(), parity).unwrap_err().to_string();
     let widened = |build: fn(&mut Builder, &str) -> String| {
-        let mut graph = Builder::new("odd", sample::SEED);
-        let x = graph.input(Value::batch_of_f32("x", &[4]));
+        let (mut graph, x) = Builder::reading("odd", sample::SEED, Value::batch_of_f32("x", &[4]));
         let y = build(&mut graph, &x);
         graph.output(Value::batch_of_f32(&y, &[4]));
         refused(graph, &parity(2))
@@ -243,8 +239,7 @@ fn error_of_widening_names_the_node() {
     let quantised = widened(|graph, x| graph.node("ConvInteger", "quantised", &[x, x]));
     assert!(quantised.starts_with("ConvInteger 'quantised' is quantised"), "{quantised}");
     let scalar = |parity: &Design| {
-        let mut scalar = Builder::new("scalar", sample::SEED);
-        let x = scalar.input(Value::batch_of_f32("x", &[]));
+        let (mut scalar, x) = Builder::reading("scalar", sample::SEED, Value::batch_of_f32("x", &[]));
         scalar.node("Relu", "y", &[&x]);
         scalar.output(Value::batch_of_f32("y", &[]));
         refused(scalar, parity)

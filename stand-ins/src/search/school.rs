@@ -135,8 +135,7 @@ mod tests {
 
     #[test]
     fn lesson_ends_at_the_time_limit() {
-        let mut builder = Builder::new("model", 1);
-        let x = builder.input(Value::batch_of_f32("x", &[2]));
+        let (mut builder, x) = Builder::reading("model", 1, Value::batch_of_f32("x", &[2]));
         builder.node("Relu", "y", &[&x]);
         builder.output(Value::batch_of_f32("y", &[2]));
         let (stage, model) = (Stage::new(), builder.build().unwrap());
