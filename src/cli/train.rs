@@ -17,8 +17,8 @@ pub const EXAMPLES: &str = "Examples:
       a base model: models/fashion/1/model.onnx
   parm train parity --deployed fashion --data idx:train-images.gz,train-labels.gz --k 2
       a parity model with a prediction for each slot, and the bundle models/fashion/parm.toml
-  parm train stand-in --deployed fashion --data idx:train-images.gz,train-labels.gz --set width=0.5
-      a thinner model, for the policy stand-in
+  parm train stand-in --deployed fashion --data idx:train-images.gz,train-labels.gz --architecture small.onnx
+      a smaller model, for the policy stand-in
   parm train matrix training/matrix/mlp.toml --data datasets --results results
       many runs, without those that have results";
 
@@ -35,7 +35,7 @@ pub enum TrainCommand {
     Base(Box<Base>),
     /// Train parity models for a deployed model, and write their bundle
     Parity(Box<Parity>),
-    /// Train a thinner model as a stand-in, and write its bundle
+    /// Train another network on the answers of the deployed model, as a stand-in, and write its bundle
     StandIn(Box<StandInTraining>),
     /// Train encoder and decoder networks (learned code), and write their bundle
     Code(Box<Code>),
@@ -146,11 +146,10 @@ pub struct Parity {
 pub struct StandInTraining {
     #[command(flatten)]
     pub taught: Teaching,
-    /// ONNX file with another architecture, with the same inputs and outputs
+    /// ONNX file of the network, with the same inputs and outputs
     #[arg(long, value_name = "FILE")]
-    pub architecture: Option<PathBuf>,
-    /// Initial weights: `deployed`, those of the deployed model or the architecture, or `scratch`, random ones [default:
-    /// deployed]
+    pub architecture: PathBuf,
+    /// Initial weights: `deployed`, those of the architecture, or `scratch`, random ones [default: deployed]
     #[arg(long, visible_alias = "init")]
     pub start: Option<String>,
     #[command(flatten)]

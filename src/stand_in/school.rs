@@ -104,7 +104,6 @@ impl Class {
         let materials =
             Materials { samples: &samples, graph: &graph, teacher: None, outputs: Some(&outputs) };
         let recipe = StandInRecipe {
-            width: 1.0,
             meaning: Some(lessons.meaning),
             run: self.fitting(lessons.together),
             ..StandInRecipe::default()

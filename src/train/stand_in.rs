@@ -1,4 +1,4 @@
-//! `parm train stand-in`: trains a thinner model as a stand-in.
+//! `parm train stand-in`: trains another network as a stand-in.
 
 use std::io::Write;
 
@@ -30,7 +30,8 @@ struct StandInWork {
 
 impl StandInWork {
     fn prepare(given: &flags::StandInTraining) -> anyhow::Result<Self> {
-        let taught = Taught::read(&given.taught, given.architecture.as_deref(), &given.run, Ends::Several)?;
+        let taught =
+            Taught::read(&given.taught, Some(given.architecture.as_path()), &given.run, Ends::Several)?;
         if let Some(architecture) = &taught.architecture {
             let signature = |model: &Model| Signature::from(&model.inspect());
             let problem =
@@ -76,7 +77,7 @@ impl StandInWork {
         let path = publish_stand_in(&publication, &record, &trained.model)?;
         files.forget_checkpoint();
         let mut out = crate::printer::stdout();
-        writeln!(out, "{}: stand-in of {:.2} of the features", path.display(), self.recipe.width)?;
+        writeln!(out, "{}: stand-in", path.display())?;
         let marks = &trained.marks;
         writeln!(
             out,
@@ -93,10 +94,5 @@ impl StandInWork {
 }
 
 fn settings(given: &flags::StandInTraining) -> anyhow::Result<StandInRecipe> {
-    let mut defaults = StandInRecipe::default();
-    // The user's own architecture keeps its width.
-    if given.architecture.is_some() {
-        defaults.width = 1.0;
-    }
-    recipe(&defaults, &given.run, &[("start", text(given.start.as_ref()))])
+    recipe(&StandInRecipe::default(), &given.run, &[("start", text(given.start.as_ref()))])
 }

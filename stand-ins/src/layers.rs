@@ -75,41 +75,21 @@ fn alike(draft: &Draft, looks: &[Look]) -> BTreeMap<Vec<Vec<usize>>, Vec<usize>>
     kinds
 }
 
-/// The ancestors and the descendants of each node, including itself.
-struct Reach {
-    before: Vec<BitSet>,
-    behind: Vec<BitSet>,
-}
+/// The ancestors of each node, including itself.
+struct Reach(Vec<BitSet>);
 
 impl Reach {
     /// Requires nodes in execution order.
     fn of(draft: &Draft, links: &Links) -> Self {
-        let count = draft.nodes.len();
-        let own = |at: usize| {
-            let mut set = BitSet::with_capacity(count);
-            set.insert(at);
-            set
-        };
-        let mut reach = Self { before: (0..count).map(own).collect(), behind: (0..count).map(own).collect() };
-        for at in 0..count {
-            for maker in draft.nodes[at].input.iter().filter_map(|name| links.maker(name)) {
-                let (made, later) = reach.before.split_at_mut(at);
-                if let (Some(made), Some(own)) = (made.get(maker), later.first_mut()) {
-                    own.union_with(made);
-                }
-            }
+        let mut before: Vec<BitSet> = Vec::with_capacity(draft.nodes.len());
+        for (at, node) in draft.nodes.iter().enumerate() {
+            let mut own = BitSet::with_capacity(draft.nodes.len());
+            own.insert(at);
+            let makers = node.input.iter().filter_map(|name| links.maker(name));
+            makers.filter_map(|maker| before.get(maker)).for_each(|made| own.union_with(made));
+            before.push(own);
         }
-        for at in (0..count).rev() {
-            let readers = draft.nodes[at].output.iter().flat_map(|name| links.readers(name));
-            for &reader in readers {
-                let (earlier, later) = reach.behind.split_at_mut(at + 1);
-                if let (Some(own), Some(read)) = (earlier.last_mut(), later.get(reader.wrapping_sub(at + 1)))
-                {
-                    own.union_with(read);
-                }
-            }
-        }
-        reach
+        Self(before)
     }
 
     /// The longest prefix of these values with the same block between each and the next.
@@ -128,7 +108,7 @@ impl Reach {
         let mut ends = vec![places[0]];
         for pair in places.windows(2) {
             let nodes = block(pair[0], pair[1]);
-            let is_same = self.before[pair[1]].contains(pair[0]) && operators(&nodes) == wanted;
+            let is_same = self.0[pair[1]].contains(pair[0]) && operators(&nodes) == wanted;
             if !is_same || self.leads_past(draft, links, (places[0], pair[1])) {
                 break;
             }
@@ -141,8 +121,8 @@ impl Reach {
 
     /// The nodes on the way from one to another that another one does not depend on.
     fn between(&self, (start, end): (usize, usize), without: usize) -> impl Iterator<Item = usize> {
-        let way = self.before[end].intersection(&self.behind[start]);
-        way.filter(move |&at| !self.before[without].contains(at))
+        let is_behind = move |at: usize| self.0[at].contains(start) && !self.0[without].contains(at);
+        self.0[end].iter().filter(move |&at| is_behind(at))
     }
 
     /// Whether a path other than the value at position `end` leads from the blocks since `start` to later nodes.
@@ -150,8 +130,7 @@ impl Reach {
         let mut others = self.between((start, end), start).filter(|&at| at != end);
         others.any(|at| {
             draft.nodes[at].output.iter().any(|made| {
-                links.is_kept(made)
-                    || links.readers(made).iter().any(|&reader| !self.before[end].contains(reader))
+                links.is_kept(made) || links.readers(made).iter().any(|&reader| !self.0[end].contains(reader))
             })
         })
     }
@@ -286,8 +265,7 @@ mod tests {
 
     /// Residual blocks that each add a little, between a stem and a head.
     fn stack(blocks: usize) -> Model {
-        let mut builder = Builder::new("stack", 1);
-        let x = builder.input(Value::batch_of_f32("x", &[8]));
+        let (mut builder, x) = Builder::reading("stack", 1, Value::batch_of_f32("x", &[8]));
         let stem = constant(&mut builder, "stem", &[8, 12], 1.0);
         let mut stream = builder.node("MatMul", "stream.0", &[&x, &stem]);
         for at in 1..=blocks {
@@ -300,8 +278,7 @@ mod tests {
         }
         let head = constant(&mut builder, "head", &[12, 5], 1.0);
         builder.node("MatMul", "y", &[&stream, &head]);
-        builder.output(Value::batch_of_f32("y", &[5]));
-        builder.build().unwrap()
+        builder.build_with(Value::batch_of_f32("y", &[5])).unwrap()
     }
 
     fn rows(stage: &Stage, model: &Model, seed: u64, count: usize) -> crate::Rows {

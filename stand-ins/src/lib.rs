@@ -7,7 +7,6 @@
 //! is the families' view of a graph, `exact` (rewrites), `int8` (8-bit copies), `prune` (fewer channels) and `layers`
 //! (fewer layers) are the families, and `measure` determines cost and agreement.
 
-mod error;
 mod exact;
 mod graph;
 mod int8;
@@ -22,7 +21,11 @@ mod search;
 mod testing;
 mod workshop;
 
-pub use error::Error;
+use std::io;
+use std::path::Path;
+
+use parm_parity_models::onnx::Defect;
+
 pub use graph::Work;
 pub use measure::{Comparison, Difference, Given, Meanings, Meant, Share, Source, Sureness};
 pub use publish::{Place, publish};
@@ -32,3 +35,38 @@ pub use search::{
     check_size, grade, make,
 };
 pub use workshop::{Progress, Runner, Stored, Workshop};
+
+/// An error of the search for a stand-in.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
+pub enum Error {
+    #[error(transparent)]
+    Graph(#[from] Defect),
+    #[error(transparent)]
+    Engine(#[from] parm_backend::Error),
+    #[error(transparent)]
+    Tensor(#[from] parm_protocol::Error),
+    #[error(transparent)]
+    Bundle(#[from] parm_parity_models::Error),
+    /// The model, its rows or their labels cannot be used: a sentence with the remedy.
+    #[error("{0}")]
+    Unusable(String),
+    /// A file or an answer of the engine is not as it must be.
+    #[error("{0}")]
+    Failed(String),
+    #[error("the time limit ended before a candidate was made, so nothing was measured: raise --time-limit")]
+    NothingMade,
+    #[error("stopped before the search was finished")]
+    Stopped,
+}
+
+/// The error of something that cannot be used.
+fn unusable<T>(message: impl Into<String>) -> Result<T, Error> {
+    Err(Error::Unusable(message.into()))
+}
+
+/// The error of a file that cannot be read or written.
+fn file<T>(doing: &str, path: &Path, result: io::Result<T>) -> Result<T, Error> {
+    let failed = |error| Error::Failed(format!("cannot {doing} '{}': {error}", path.display()));
+    result.map_err(failed)
+}

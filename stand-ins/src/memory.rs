@@ -124,7 +124,7 @@ fn live(draft: &Draft, bytes: impl Fn(&str) -> u64) -> u64 {
         let made: u64 = node.output.iter().filter(|name| !name.is_empty()).map(|name| bytes(name)).sum();
         let kind = Kind::of(node);
         let writes_over = kind.is_by_value()
-            || matches!(kind, Kind::Same | Kind::Scaled(_))
+            || matches!(kind, Kind::Same | Kind::Scaled)
             || (kind == Kind::Moved && !node.is(&["Transpose"]));
         let in_place = writes_over && made <= freed;
         most = most.max(if in_place { now } else { now + made });
@@ -143,8 +143,7 @@ mod tests {
 
     #[test]
     fn live_values_are_those_with_readers_to_come() {
-        let mut builder = Builder::new("network", 1);
-        let x = builder.input(Value::batch_of_f32("x", &[1, 8, 8]));
+        let (mut builder, x) = Builder::reading("network", 1, Value::batch_of_f32("x", &[1, 8, 8]));
         let wide = builder.conv("wide", &x, Conv::same(1, 16, 3)).unwrap();
         let relu = builder.node("Relu", "relu", &[&wide]);
         let narrow = builder.conv("narrow", &relu, Conv::same(16, 4, 3)).unwrap();

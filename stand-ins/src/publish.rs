@@ -112,8 +112,7 @@ mod tests {
 
     #[test]
     fn publish_updates_the_meaning_of_outputs() {
-        let mut builder = Builder::new("m", 1);
-        let x = builder.input(Value::batch_of_f32("x", &[4]));
+        let (mut builder, x) = Builder::reading("m", 1, Value::batch_of_f32("x", &[4]));
         builder.dense("y", &x, Dense { inputs: 4, outputs: 3 }).unwrap();
         builder.output(Value::batch_of_f32("y", &[3]));
         let (model, stage, root) = (builder.build().unwrap(), Stage::new(), tempfile::tempdir().unwrap());

@@ -9,7 +9,7 @@ use half::f16;
 use parm_backend::engine::{Declared, Signature};
 use parm_protocol::{DataType, Shape, Tensor};
 
-use crate::error::{Error, unusable};
+use crate::{Error, unusable};
 
 /// Maximum size of the rows: they stay in memory together with the graph's intermediate values.
 const MOST_BYTES: u64 = 4 << 30;

@@ -13,9 +13,8 @@ use parm_backend::engine::{self, Engine};
 use parm_protocol::{Shape, Tensor};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::Rows;
-use crate::error::{Error, file, unusable};
 use crate::memory::{ARENA, RUN, VALUES, fitting, in_words};
+use crate::{Error, Rows, file, unusable};
 
 /// Rows of a run while answers are gathered, if their values fit the memory.
 const TOGETHER: usize = 8;

@@ -1,6 +1,6 @@
-//! Any bytes as an ONNX file: read, inspected, given new weights, and made into a parity model and a student.
+//! Any bytes as an ONNX file: read, inspected, given new weights, and made into a parity model.
 
-use parm_parity_models::onnx::rewrite::{Design, End, Student, Weights, derive, student};
+use parm_parity_models::onnx::rewrite::{Design, End, Weights, derive};
 use parm_parity_models::onnx::{Limits, Model};
 
 /// Far above any input of the fuzzer, and far below the machine's memory.
@@ -19,5 +19,4 @@ pub fn run(data: &[u8]) {
     let slots = 2.try_into().expect("two is not zero");
     let (end, start) = (End::AsDeployed, Weights::Deployed);
     let _ = derive(&model, &Design { stem: slots, head: slots, end, start });
-    let _ = student(&model, &Student { width: 0.5, end, start });
 }

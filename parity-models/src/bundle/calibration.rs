@@ -6,8 +6,8 @@
 //! For them a curve maps confidence to observed accuracy. The threshold is the lowest confidence from which on
 //! approximate answers are about as accurate as predictions; it holds back at most half of them.
 //!
-//! The least confident position of an answer counts, in the fit as in the server. Answers with several positions have the
-//! temperature at which this confidence fits best: the classes of single positions would leave them overconfident.
+//! The least confident position of an answer counts, in the fit as in the server. The temperature is the one at which this
+//! confidence fits best: the classes of single positions would leave answers with several positions overconfident.
 
 use std::borrow::Cow;
 
@@ -56,11 +56,8 @@ impl Calibration {
     /// default if no answer has scores of classes.
     pub fn fit(cases: &[Case<'_>], available: f64) -> Self {
         let scores: usize = cases.iter().flat_map(|case| &case.answer).map(|output| output.len()).sum();
-        let few = || cases.iter().step_by(scores.div_ceil(MOST_SCORES).max(1));
-        let is_single = few().all(|case| positions(&case.answer).nth(1).is_none());
-        let Some(temperature) = (if is_single { of_classes(few()) } else { of_answers(few()) }) else {
-            return Self::default();
-        };
+        let few = cases.iter().step_by(scores.div_ceil(MOST_SCORES).max(1));
+        let Some(temperature) = temperature(few) else { return Self::default() };
         let cooled = Self { temperature, ..Self::default() };
         let sure: Vec<(f32, bool)> = cases.iter().map(|case| cooled.sure(case)).collect();
         let fitted = Self { curve: curve::fit(&sure), ..cooled };
@@ -132,35 +129,14 @@ fn logits(scores: &[f32], meaning: Meaning) -> impl Iterator<Item = f32> + Clone
     })
 }
 
-/// The temperature of the smallest negative log-likelihood of the true classes. Ignores answers whose true class has no
-/// finite score.
-fn of_classes<'a>(cases: impl Iterator<Item = &'a Case<'a>>) -> Option<f32> {
-    let known = |case: &'a Case<'a>| {
-        let (scores, meaning) = positions(&case.answer).next()?;
-        let truth = *case.truth.first()?;
-        let is_usable = scores.get(truth)?.is_finite() && scores.iter().all(|score| *score < f32::INFINITY);
-        is_usable.then(|| (logits(scores, meaning).collect::<Vec<f32>>(), truth))
-    };
-    let known: Vec<(Vec<f32>, usize)> = cases.filter_map(known).collect();
-    let surprise = |inverse: f64| -> f64 {
-        let of = |(scores, truth): &(Vec<f32>, usize)| {
-            let largest = scores.iter().fold(f32::NEG_INFINITY, |a, &b| a.max(b));
-            let exp = |&score: &f32| (f64::from(score - largest) * inverse).exp();
-            let sum: f64 = scores.iter().map(exp).sum();
-            sum.ln() - f64::from(scores[*truth] - largest) * inverse
-        };
-        known.iter().map(of).sum()
-    };
-    (!known.is_empty()).then(|| coolest(surprise))
-}
-
-/// The temperature at which the confidence of whole answers has the smallest negative log-likelihood.
-fn of_answers<'a>(cases: impl Iterator<Item = &'a Case<'a>>) -> Option<f32> {
+/// The temperature at which the confidence of answers has the smallest negative log-likelihood. Ignores answers with a true
+/// class that has no finite score.
+fn temperature<'a>(cases: impl Iterator<Item = &'a Case<'a>>) -> Option<f32> {
     let of = |case: &'a Case<'a>| {
         let below = positions(&case.answer).map(|(scores, meaning)| below_largest(scores, meaning));
         (below.collect::<Vec<_>>(), case.is_right())
     };
-    let known: Vec<(Vec<Vec<f32>>, bool)> = cases.map(of).collect();
+    let known: Vec<(Vec<Vec<f32>>, bool)> = cases.filter(|case| case.is_known()).map(of).collect();
     let surprise = |inverse: f64| -> f64 {
         let sure = |below: &Vec<f32>| {
             let sure = below.iter().map(|logit| (logit * inverse as f32).exp()).sum::<f32>().recip();
@@ -276,6 +252,14 @@ impl<'a> Case<'a> {
             answer: ClassScores::new(scores, scores.len(), meaning).into_iter().collect(),
             truth: vec![truth],
         }
+    }
+
+    /// Whether there are positions, and each of them has a finite score of its true class.
+    fn is_known(&self) -> bool {
+        let mut pairs = positions(&self.answer).zip(&self.truth).peekable();
+        let has_some = pairs.peek().is_some();
+        has_some
+            && pairs.all(|((scores, _), &truth)| scores.get(truth).is_some_and(|score| score.is_finite()))
     }
 
     /// Whether each position is right.

@@ -1,14 +1,14 @@
 //! Fits a curve from confidence to observed accuracy, if one temperature does not suffice.
 //!
-//! There are two shapes. Bins of equal size, each with its accuracy, fit any relation but need many answers: chance
-//! shifts a bin of 250 by three points. A line between the logarithms of confidence and of doubt (beta calibration) has
-//! three numbers, so a few hundred answers suffice. It fits the usual errors of networks: underconfidence after
-//! softened labels, and overconfidence. Cross-validation chooses a shape, or none.
+//! The curve is a line between the logarithms of confidence and of doubt (beta calibration). It has three numbers, so a few
+//! hundred answers suffice, and it fits the usual errors of networks: underconfidence after softened labels, and
+//! overconfidence. Rejected: bins of equal size with the accuracy of each, which fit any relation, but chance shifts a bin of
+//! 250 answers by three points.
 
 /// Pairs of a curve.
 pub(super) const KNOTS: usize = 8;
-/// The fewest answers per pair of a binned curve, and for any curve.
-const FEWEST: usize = 25;
+/// The fewest answers of a curve.
+const FEWEST: usize = 200;
 /// Lower bound of confidence and doubt.
 const LEAST: f64 = 1e-6;
 /// Newton steps towards the best line, halvings of a step, and the weight of the penalty that pulls it to the identity.
@@ -20,39 +20,25 @@ const PULL: f64 = 1e-2;
 pub(super) type Curve = [[f32; 2]; KNOTS];
 /// A confidence, and whether the answer was right.
 pub(super) type Outcome = (f32, bool);
-type Shape = fn(&[Outcome]) -> Option<Curve>;
 
-/// The shape with the smallest squared error on answers that it was not fitted to: each half of the answers judges the
-/// curve of the other. `None` if no shape reduces the error.
+/// The curve of the answers; `None` if it does not reduce the squared error on answers that it was not fitted to: each half
+/// of the answers judges the curve of the other.
 pub(super) fn fit(sure: &[Outcome]) -> Option<Curve> {
-    if sure.len() < KNOTS * FEWEST {
+    if sure.len() < FEWEST {
         return None;
     }
-    let half = |odd: usize| sure.iter().copied().skip(odd).step_by(2).collect::<Vec<_>>();
-    let halves = [half(0), half(1)];
-    let off =
-        |confidence: f32, is_right: bool| (f64::from(confidence) - f64::from(u8::from(is_right))).powi(2);
-    let before: f64 = sure.iter().map(|&(confidence, is_right)| off(confidence, is_right)).sum();
-    let after = |shape: Shape| -> Option<f64> {
-        let mut sum = 0.0;
-        for (own, other) in [(0, 1), (1, 0)] {
-            let curve = shape(&halves[own])?;
-            sum += halves[other]
-                .iter()
-                .map(|&(confidence, is_right)| off(along(&curve, confidence), is_right))
-                .sum::<f64>();
-        }
-        Some(sum)
+    let [even, odd] = [0, 1].map(|at| sure.iter().copied().skip(at).step_by(2).collect::<Vec<_>>());
+    let off = |sure: &[Outcome], curve: Option<&Curve>| -> f64 {
+        let of = |&(confidence, is_right): &Outcome| {
+            let said = curve.map_or(confidence, |curve| along(curve, confidence));
+            (f64::from(said) - f64::from(u8::from(is_right))).powi(2)
+        };
+        sure.iter().map(of).sum()
     };
-    let shapes = [line as Shape, steps];
-    let judged = shapes.into_iter().filter_map(|shape| Some((after(shape)?, shape)));
-    let (after, shape) = judged.min_by(|(a, _), (b, _)| a.total_cmp(b))?;
-    // Cross-validation judged the curves of the halves: the curve of all answers must reduce the error as well.
-    let holds = |curve: &Curve| {
-        let after = sure.iter().map(|&(confidence, is_right)| off(along(curve, confidence), is_right));
-        after.sum::<f64>() < before
-    };
-    if after < before { shape(sure).filter(holds) } else { None }
+    let (before, curve) = (off(sure, None), line(sure)?);
+    let crossed = off(&even, Some(&line(&odd)?)) + off(&odd, Some(&line(&even)?));
+    // The halves judged each other's curves: the curve of all answers must reduce the error as well.
+    (crossed < before && off(sure, Some(&curve)) < before).then_some(curve)
 }
 
 /// Whether all values are in 0 to 1 and rise.
@@ -69,30 +55,6 @@ pub(super) fn along(curve: &Curve, confidence: f32) -> f32 {
         true => low[1] + (high[1] - low[1]) * (confidence - low[0]) / (high[0] - low[0]),
         false => high[1],
     }
-}
-
-/// Bins of equal size by confidence, with the accuracy of each. A bin that is less accurate than the bin below is
-/// merged with it.
-fn steps(sure: &[Outcome]) -> Option<Curve> {
-    let sorted = sorted(sure).filter(|sorted| sorted.len() >= KNOTS * FEWEST)?;
-    let mut knots = [[0.0f32; 2]; KNOTS];
-    let mut merged: Vec<(f64, usize)> = Vec::new();
-    for at in 0..KNOTS {
-        let part = &sorted[at * sorted.len() / KNOTS..(at + 1) * sorted.len() / KNOTS];
-        let mean = |sum: f64| sum / part.len() as f64;
-        knots[at][0] = mean(part.iter().map(|(confidence, _)| f64::from(*confidence)).sum()) as f32;
-        let mut share = (mean(part.iter().filter(|(_, is_right)| *is_right).count() as f64), 1);
-        // Answers of equal confidence share one accuracy.
-        let is_same = at > 0 && knots[at - 1][0] == knots[at][0];
-        while let Some(below) = merged.pop_if(|below| below.0 > share.0 || (is_same && share.1 == 1)) {
-            let count = below.1 + share.1;
-            share = ((below.0 * below.1 as f64 + share.0 * share.1 as f64) / count as f64, count);
-        }
-        merged.push(share);
-    }
-    let shares = merged.into_iter().flat_map(|(share, count)| std::iter::repeat_n(share as f32, count));
-    knots.iter_mut().zip(shares).for_each(|(knot, share)| knot[1] = share);
-    Some(knots)
 }
 
 /// The most likely line, at the quantiles of confidence, from the lowest to full confidence.
@@ -272,39 +234,14 @@ mod tests {
     }
 
     #[test]
-    fn bins_fit_a_step_better_than_a_line() {
-        let share = |confidence: f64| if confidence < 0.65 { 0.4 } else { 0.7 };
-        let many = answers(20_000, 6, share);
-        let [lined, parted] = [line, steps].map(|shape: Shape| shape(&many).unwrap());
-        let error = |curve: &Curve| {
-            let off = |&(confidence, _): &Outcome| {
-                (f64::from(along(curve, confidence)) - share(f64::from(confidence))).abs()
-            };
-            many.iter().map(off).sum::<f64>() / many.len() as f64
-        };
-        assert!(error(&parted) < error(&lined), "{} {}", error(&parted), error(&lined));
-        assert_eq!(fit(&many), Some(parted));
-    }
-
-    #[test]
     fn curve_is_not_fitted_if_useless_or_answers_are_few() {
         // If confidence equals accuracy, a curve fits noise, which helps on other answers half of the time.
         let found =
             |share: fn(f64) -> f64| (0..20).filter_map(|seed| fit(&answers(1_000, seed, share))).count();
         let (right, wrong) = (found(|confidence| confidence), found(bent));
         assert!(right <= 12 && wrong == 20, "{right} and {wrong}");
-        assert_eq!(fit(&answers(KNOTS * FEWEST - 1, 1, bent)), None);
+        assert_eq!(fit(&answers(FEWEST - 1, 1, bent)), None);
         assert_eq!(fit(&[(f32::NAN, true)].repeat(400)), None);
-    }
-
-    #[test]
-    fn equal_confidences_have_one_accuracy() {
-        let right = |at: usize| {
-            if at < 200 { at.is_multiple_of(10) } else { at >= 600 || at % 10 < 6 }
-        };
-        let sure: Vec<Outcome> = (0..1000).map(|at| (if at < 200 { 0.5 } else { 0.9 }, right(at))).collect();
-        let share = along(&steps(&sure).unwrap(), 0.9);
-        assert!((share - 0.8).abs() < 0.02, "{share}");
     }
 
     #[test]

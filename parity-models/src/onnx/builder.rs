@@ -30,6 +30,13 @@ impl Builder {
         Self { graph, opset: OPSET, seed }
     }
 
+    /// A graph with one input, and the input's name.
+    pub fn reading(name: &str, seed: u64, input: Value) -> (Self, String) {
+        let mut builder = Self::new(name, seed);
+        let input = builder.input(input);
+        (builder, input)
+    }
+
     /// Declares another version of ONNX's operators; the nodes must follow it.
     pub fn opset(mut self, version: i64) -> Self {
         self.opset = version;
@@ -74,6 +81,12 @@ impl Builder {
     /// Random numbers for the weight `name`.
     pub fn random(&self, name: &str) -> Random {
         Random::named(self.seed, name)
+    }
+
+    /// The finished file, with a last output.
+    pub fn build_with(mut self, output: Value) -> Result<Model, Defect> {
+        self.output(output);
+        self.build()
     }
 
     /// The finished file.

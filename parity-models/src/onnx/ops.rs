@@ -19,8 +19,8 @@ pub enum Kind {
     Joint,
     /// Works on the picture of each channel.
     Pool,
-    /// One number per channel in so many inputs behind the first.
-    Scaled(usize),
+    /// Numbers per channel in inputs behind the first.
+    Scaled,
     /// Moves values.
     Moved,
     /// Reduces along axes.
@@ -53,8 +53,7 @@ impl Kind {
             "Add" | "Sub" | "Mul" | "Div" | "Pow" | "Max" | "Min" | "Sum" | "PRelu" => Self::Joint,
             "MaxPool" | "AveragePool" | "LpPool" => Self::Pool,
             "GlobalMaxPool" | "GlobalAveragePool" | "GlobalLpPool" => Self::Pool,
-            "BatchNormalization" => Self::Scaled(4),
-            "InstanceNormalization" | "LayerNormalization" => Self::Scaled(2),
+            "BatchNormalization" | "InstanceNormalization" | "LayerNormalization" => Self::Scaled,
             "Flatten" | "Reshape" | "Squeeze" | "Unsqueeze" | "Transpose" => Self::Moved,
             "ReduceMean" | "ReduceSum" | "ReduceMax" | "ReduceMin" => Self::Reduced,
             "Conv" | "Gemm" | "MatMul" => Self::Layer,

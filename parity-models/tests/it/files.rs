@@ -141,8 +141,7 @@ fn new_weights_change_only_their_own_bytes() {
 
 #[test]
 fn weights_in_typed_fields_and_nodes_are_replaced() {
-    let mut graph = Builder::new("constants", sample::SEED);
-    let input = graph.input(Value::batch_of_f32("x", &[2]));
+    let (mut graph, input) = Builder::reading("constants", sample::SEED, Value::batch_of_f32("x", &[2]));
     let factor = Tensor::from_f32("", &[2], &[2.0, 3.0]).unwrap();
     let factor = graph.node_with("Constant", "factor", &[], [("value", Attribute::Tensor(factor))]);
     let scaled = graph.node("Mul", "scaled", &[&input, &factor]);

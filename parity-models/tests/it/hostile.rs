@@ -7,7 +7,7 @@ use parm_parity_models::bundle::Manifest;
 use parm_parity_models::onnx::proto::{
     GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
 };
-use parm_parity_models::onnx::rewrite::{Design, End, Student, Weights, derive, student};
+use parm_parity_models::onnx::rewrite::{Design, End, Weights, derive};
 use parm_parity_models::onnx::{Builder, Dense, Limits, Model, Tensor, Value};
 use prost::Message;
 
@@ -165,8 +165,7 @@ fn circle_is_found_when_it_goes_through_many_nodes() {
 #[test]
 fn layer_is_rejected_when_no_file_can_hold_it() {
     for (inputs, outputs) in [(1 << 20, 1 << 20), (usize::MAX, 2), (usize::MAX, usize::MAX)] {
-        let mut graph = Builder::new("wide", 1);
-        let x = graph.input(Value::batch_of_f32("x", &[4]));
+        let (mut graph, x) = Builder::reading("wide", 1, Value::batch_of_f32("x", &[4]));
         let error = graph.dense("y", &x, Dense { inputs, outputs }).unwrap_err().to_string();
         assert!(error.contains("weight y.weight") && error.contains("the limit is 2147483648"), "{error}");
     }
@@ -185,7 +184,7 @@ fn damaged_file_is_an_error_and_never_a_panic() {
         for start in [Weights::Deployed, Weights::Scratch { seed: 1 }] {
             for end in [End::AsDeployed, End::Raw] {
                 let _ = derive(&model, &Design { stem: slots, head: slots, end, start });
-                let _ = student(&model, &Student { width: 0.5, end, start });
+                let _ = derive(&model, &Design::single(end, start));
             }
         }
         let _ = (model.graph(), model.inspect().to_string(), model.with_weights(&weights));

@@ -4,6 +4,4 @@ mod bundle;
 mod files;
 mod hostile;
 mod rewrite;
-mod run;
 mod sample;
-mod thin;

@@ -8,7 +8,7 @@ use parm_parity_models::onnx::{Builder, DataType, Defect, Dense, Graph, Limits, 
 use parm_random::Random;
 use prost::Message;
 
-use crate::{run, sample};
+use crate::sample;
 
 fn slots(count: usize) -> NonZeroUsize {
     NonZeroUsize::new(count).unwrap()
@@ -38,8 +38,8 @@ fn check(deployed: &Model, k: usize) {
     let wide: Vec<f32> = queries.chunks(row).flat_map(|query| query.repeat(k)).collect();
     let mut wide_shape = shape.clone();
     wide_shape[0] *= k;
-    let expect = run::rows(deployed, rows, &shape, &queries);
-    let actual = run::rows(&derived, rows, &wide_shape, &wide);
+    let expect = sample::rows(deployed, rows, &shape, &queries);
+    let actual = sample::rows(&derived, rows, &wide_shape, &wide);
     for (expect, actual) in expect.iter().zip(&actual) {
         assert_eq!(actual.len(), k * expect.len());
         for slot in actual.chunks(expect.len()) {
@@ -73,7 +73,7 @@ fn slot_of_a_divided_network_reads_only_its_own_query() {
         let mut other = queries.clone();
         other[size / 2..].fill(0.5);
         let (before, after) =
-            (run::rows(&derived, 1, &shape, &queries), run::rows(&derived, 1, &shape, &other));
+            (sample::rows(&derived, 1, &shape, &queries), sample::rows(&derived, 1, &shape, &other));
         let (first, second) = before[0].split_at(before[0].len() / 2);
         let (same, changed) = after[0].split_at(after[0].len() / 2);
         assert_eq!(first, same);
@@ -82,11 +82,9 @@ fn slot_of_a_divided_network_reads_only_its_own_query() {
 }
 
 fn linear() -> Model {
-    let mut linear = Builder::new("linear", sample::SEED);
-    let x = linear.input(Value::batch_of_f32("x", &[5]));
+    let (mut linear, x) = Builder::reading("linear", sample::SEED, Value::batch_of_f32("x", &[5]));
     linear.dense("y", &x, Dense { inputs: 5, outputs: 3 }).unwrap();
-    linear.output(Value::batch_of_f32("y", &[3]));
-    linear.build().unwrap()
+    linear.build_with(Value::batch_of_f32("y", &[3])).unwrap()
 }
 
 #[test]
@@ -94,7 +92,8 @@ fn divided_linear_model_is_exact_in_every_slot() {
     let linear = linear();
     let derived = derive(&linear, &Design { start: Weights::Divided, ..parity(3) }).unwrap();
     let queries = Random::new(1).uniforms(1.0, 15);
-    let (actual, expect) = (run::rows(&derived, 1, &[15], &queries), run::rows(&linear, 3, &[5], &queries));
+    let (actual, expect) =
+        (sample::rows(&derived, 1, &[15], &queries), sample::rows(&linear, 3, &[5], &queries));
     actual[0].iter().zip(expect.concat()).for_each(|(a, b)| assert!((a - b).abs() < 1e-6, "{a} {b}"));
 }
 
@@ -104,7 +103,8 @@ fn linear_stem_averages_unequal_queries() {
     let derived = derive(&linear, &Design { head: slots(1), ..parity(2) }).unwrap();
     let queries = Random::new(1).uniforms(1.0, 10);
     let mean: Vec<f32> = (0..5).map(|at| (queries[at] + queries[at + 5]) / 2.0).collect();
-    let (actual, expect) = (run::rows(&derived, 1, &[10], &queries), run::rows(&linear, 1, &[5], &mean));
+    let (actual, expect) =
+        (sample::rows(&derived, 1, &[10], &queries), sample::rows(&linear, 1, &[5], &mean));
     actual[0].iter().zip(&expect[0]).for_each(|(a, b)| assert!((a - b).abs() < 1e-6, "{a} {b}"));
 }
 
@@ -132,8 +132,7 @@ fn one_slot_leaves_the_graph_unchanged() {
 #[test]
 fn reshape_with_a_fixed_size_gets_the_wide_size() {
     for target in [[-1, 36], [0, -1], [0, 36]] {
-        let mut graph = Builder::new("reshape", sample::SEED);
-        let x = graph.input(Value::batch_of_f32("x", &[1, 6, 6]));
+        let (mut graph, x) = Builder::reading("reshape", sample::SEED, Value::batch_of_f32("x", &[1, 6, 6]));
         let shape = graph.constant(Tensor::from_i64("shape", &[2], &target).unwrap());
         let flat = graph.node("Reshape", "flat", &[&x, &shape]);
         graph.dense("y", &flat, Dense { inputs: 36, outputs: 4 }).unwrap();
@@ -225,8 +224,7 @@ fn error_of_widening_names_the_node() {
     let refused =
         |graph: Builder, parity: &Design| derive(&graph.build().unwrap(), parity).unwrap_err().to_string();
     let widened = |build: fn(&mut Builder, &str) -> String| {
-        let mut graph = Builder::new("odd", sample::SEED);
-        let x = graph.input(Value::batch_of_f32("x", &[4]));
+        let (mut graph, x) = Builder::reading("odd", sample::SEED, Value::batch_of_f32("x", &[4]));
         let y = build(&mut graph, &x);
         graph.output(Value::batch_of_f32(&y, &[4]));
         refused(graph, &parity(2))
@@ -241,8 +239,7 @@ fn error_of_widening_names_the_node() {
     let quantised = widened(|graph, x| graph.node("ConvInteger", "quantised", &[x, x]));
     assert!(quantised.starts_with("ConvInteger 'quantised' is quantised"), "{quantised}");
     let scalar = |parity: &Design| {
-        let mut scalar = Builder::new("scalar", sample::SEED);
-        let x = scalar.input(Value::batch_of_f32("x", &[]));
+        let (mut scalar, x) = Builder::reading("scalar", sample::SEED, Value::batch_of_f32("x", &[]));
         scalar.node("Relu", "y", &[&x]);
         scalar.output(Value::batch_of_f32("y", &[]));
         refused(scalar, parity)
@@ -279,8 +276,8 @@ fn integer_inputs_widen_through_an_embedding() {
     let deployed = graph.build().unwrap();
     let derived = derive(&deployed, &parity(2)).unwrap();
     let queries: Vec<i64> = vec![1, 2, 3, 9, 0, 4];
-    let expect = run::tokens(&deployed, &queries);
-    let actual = run::tokens(&derived, &queries.repeat(2));
+    let expect = sample::tokens(&deployed, &queries);
+    let actual = sample::tokens(&derived, &queries.repeat(2));
     for slot in actual.chunks(3) {
         slot.iter().zip(&expect).for_each(|(a, b)| assert!((a - b).abs() < 1e-5, "{actual:?} {expect:?}"));
     }

@@ -207,8 +207,7 @@ mod tests {
 
     #[test]
     fn function_of_a_convolution_moves_behind_its_maximum() {
-        let mut builder = Builder::new("pooled", 3);
-        let x = builder.input(Value::batch_of_f32("x", &[2, 5, 5]));
+        let (mut builder, x) = Builder::reading("pooled", 3, Value::batch_of_f32("x", &[2, 5, 5]));
         let layer = Conv { bias: false, ..Conv::same(2, 3, 3) };
         let conv = builder.conv("conv", &x, layer).unwrap();
         let norm = builder.batch_norm("norm", &conv, BatchNorm { channels: 3 }).unwrap();
@@ -226,8 +225,7 @@ mod tests {
 
     #[test]
     fn normalisation_and_reshaped_constants_become_convolution_weights() {
-        let mut builder = Builder::new("folded", 3);
-        let x = builder.input(Value::batch_of_f32("x", &[2, 5, 5]));
+        let (mut builder, x) = Builder::reading("folded", 3, Value::batch_of_f32("x", &[2, 5, 5]));
         let conv = builder.conv("conv", &x, Conv::same(2, 3, 3)).unwrap();
         let norm = builder.batch_norm("norm", &conv, BatchNorm { channels: 3 }).unwrap();
         let bias = numbers(&mut builder, "b", &[3], &[-3.0, 0.0, 1.0]);
@@ -242,8 +240,7 @@ mod tests {
 
     #[test]
     fn value_with_several_readers_is_not_folded() {
-        let mut builder = Builder::new("shared", 3);
-        let x = builder.input(Value::batch_of_f32("x", &[2, 5, 5]));
+        let (mut builder, x) = Builder::reading("shared", 3, Value::batch_of_f32("x", &[2, 5, 5]));
         let conv = builder.conv("conv", &x, Conv::same(2, 3, 3)).unwrap();
         let shift = numbers(&mut builder, "shift", &[3, 1, 1], &[-3.0, 0.0, 1.0]);
         let shifted = builder.node("Add", "shifted", &[&conv, &shift]);
@@ -254,8 +251,7 @@ mod tests {
 
     #[test]
     fn packed_weights_become_those_that_nodes_compute() {
-        let mut builder = Builder::new("packed", 1);
-        let x = builder.input(Value::batch_of_f32("x", &[3]));
+        let (mut builder, x) = Builder::reading("packed", 1, Value::batch_of_f32("x", &[3]));
         let mut bytes = |name: &str, dims: &[usize], data: &[u8]| {
             builder.constant(Tensor::new(name, DataType::Int8, dims, data.to_vec().into()).unwrap())
         };
@@ -271,8 +267,7 @@ mod tests {
     #[test]
     fn long_sums_over_the_axis_before_the_last_become_products() {
         let sums = |axis: i64, keepdims: i64, datatype: DataType| {
-            let mut builder = Builder::new("sums", 3);
-            let x = builder.input(Value::batch_of_f32("x", &[20, 3]));
+            let (mut builder, x) = Builder::reading("sums", 3, Value::batch_of_f32("x", &[20, 3]));
             let to = |datatype: DataType| [("to", (datatype as i64).into())];
             let read = builder.node_with("Cast", "read", &[&x], to(datatype));
             let axes = builder.constant(Tensor::from_i64("axes", &[1], &[axis]).unwrap());
@@ -290,8 +285,7 @@ mod tests {
 
     /// `x * clip(x + 3, 0, top) / 6` behind a convolution, in one of the orders that exporters write.
     fn written_out(form: &str, top: f32) -> Vec<String> {
-        let mut builder = Builder::new("swish", 3);
-        let x = builder.input(Value::batch_of_f32("x", &[2, 5, 5]));
+        let (mut builder, x) = Builder::reading("swish", 3, Value::batch_of_f32("x", &[2, 5, 5]));
         let conv = builder.conv("conv", &x, Conv::same(2, 3, 3)).unwrap();
         let mut number =
             |name: &str, number: f32, dims: &[usize]| numbers(&mut builder, name, dims, &[number]);

@@ -54,29 +54,29 @@ fn raised_node(
     }
     if is_changed(&node) {
         match node.op_type.as_str() {
-            "Squeeze" | "Unsqueeze" | "ReduceSum" => whole_numbers(draft, &mut node, "axes", 1)?,
-            "Split" => whole_numbers(draft, &mut node, "split", 1)?,
+            "Squeeze" | "Unsqueeze" | "ReduceSum" => to_input(draft, &mut node, "axes", 1)?,
+            "Split" => to_input(draft, &mut node, "split", 1)?,
             "Slice" if version < 10 => {
                 if node.ints("axes").is_none() {
                     let count = node.ints("starts").map_or(0, <[i64]>::len) as i64;
                     node.set("axes", (0..count).collect::<Vec<i64>>());
                 }
                 for (place, name) in ["starts", "ends", "axes"].into_iter().enumerate() {
-                    whole_numbers(draft, &mut node, name, place + 1)?;
+                    to_input(draft, &mut node, name, place + 1)?;
                 }
             }
             "Pad" if version < 11 => {
-                whole_numbers(draft, &mut node, "pads", 1)?;
-                number(draft, &mut node, "value", 2)?;
+                to_input(draft, &mut node, "pads", 1)?;
+                to_input(draft, &mut node, "value", 2)?;
             }
             "Clip" if version < 11 => {
-                number(draft, &mut node, "min", 1)?;
-                number(draft, &mut node, "max", 2)?;
+                to_input(draft, &mut node, "min", 1)?;
+                to_input(draft, &mut node, "max", 2)?;
             }
             "TopK" if version < 10 => {
                 let count = node.int("k").unwrap_or(1);
                 node.set("k", vec![count]);
-                whole_numbers(draft, &mut node, "k", 1)?;
+                to_input(draft, &mut node, "k", 1)?;
             }
             "Slice" | "Pad" | "Clip" | "TopK" => {}
             // Dropout has no effect in inference.
@@ -98,24 +98,8 @@ fn raised_node(
 
 /// Whether an operator needs a change, or no newer one replaces it.
 fn is_changed(node: &NodeProto) -> bool {
-    const LISTED: [&str; 15] = [
-        "Squeeze",
-        "Unsqueeze",
-        "ReduceSum",
-        "Split",
-        "Slice",
-        "Pad",
-        "Clip",
-        "TopK",
-        "Dropout",
-        "Resize",
-        "Softmax",
-        "LogSoftmax",
-        "Hardmax",
-        "Upsample",
-        "Scatter",
-    ];
-    LISTED.contains(&&*node.op_type) && node.is(&[&node.op_type])
+    node.is(&["Squeeze", "Unsqueeze", "ReduceSum", "Split", "Slice", "Pad", "Clip", "TopK"])
+        || node.is(&["Dropout", "Resize", "Softmax", "LogSoftmax", "Hardmax", "Upsample", "Scatter"])
 }
 
 /// Whether a node of a body needs a change, which is not made there.
@@ -143,27 +127,18 @@ fn along_the_last(draft: &mut Draft, mut node: NodeProto, ranks: &BTreeMap<Strin
     vec![measure, flatten, node, back]
 }
 
-/// Moves an attribute that is a list of integers to the input at this position.
-fn whole_numbers(draft: &mut Draft, node: &mut NodeProto, name: &str, place: usize) -> Result<(), Defect> {
-    let Some(numbers) = node.ints(name).map(<[i64]>::to_vec) else { return Ok(()) };
-    let tensor = Tensor::from_i64(&format!("{}/{name}", node.name), &[numbers.len()], &numbers)?;
-    to_input(draft, node, name, (place, tensor));
-    Ok(())
-}
-
-/// Moves an attribute that is a number to the input at this position.
-fn number(draft: &mut Draft, node: &mut NodeProto, name: &str, place: usize) -> Result<(), Defect> {
-    let Some(number) = node.float(name) else { return Ok(()) };
-    let data = number.to_le_bytes().to_vec();
-    let tensor = Tensor::new(&format!("{}/{name}", node.name), DataType::Float, &[], data.into())?;
-    to_input(draft, node, name, (place, tensor));
-    Ok(())
-}
-
-fn to_input(draft: &mut Draft, node: &mut NodeProto, name: &str, (place, tensor): (usize, Tensor)) {
+/// Moves an attribute, a list of integers or a number, to the input at this position.
+fn to_input(draft: &mut Draft, node: &mut NodeProto, name: &str, place: usize) -> Result<(), Defect> {
+    let Some(attribute) = node.attribute(name) else { return Ok(()) };
+    let label = format!("{}/{name}", node.name);
+    let tensor = match attribute.f {
+        Some(number) => Tensor::new(&label, DataType::Float, &[], number.to_le_bytes().to_vec().into())?,
+        None => Tensor::from_i64(&label, &[attribute.ints.len()], &attribute.ints)?,
+    };
     node.attribute.retain(|attribute| attribute.name != name);
     node.input.resize(node.input.len().max(place + 1), String::new());
     node.input[place] = draft.add_constant(tensor);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -181,11 +156,10 @@ mod tests {
         sizes: &[usize],
         build: impl FnOnce(&mut Builder, &str) -> String,
     ) -> (Draft, [Vec<f32>; 2]) {
-        let mut builder = Builder::new("old", 1).opset(version);
-        let x = builder.input(Value::batch_of_f32("x", &[4, 6]));
+        let (mut builder, x) = Builder::reading("old", 1, Value::batch_of_f32("x", &[4, 6]));
         let last = build(&mut builder, &x);
         builder.output(Value::batch_of_f32(&last, sizes));
-        let model = builder.build().unwrap();
+        let model = builder.opset(version).build().unwrap();
         let (stage, values) = (Stage::new(), Random::new(2).normals(3 * 24));
         let array = parm_protocol::Tensor::from_f32([3, 4, 6].as_slice(), &values).unwrap();
         let rows = stage.rows(&model, &[array]);
@@ -241,11 +215,10 @@ mod tests {
     #[test]
     fn raise_names_the_operator_that_it_cannot_convert() {
         let refused = |version: i64, op: &str| {
-            let mut builder = Builder::new("old", 1).opset(version);
-            let x = builder.input(Value::batch_of_f32("x", &[4, 6]));
+            let (mut builder, x) = Builder::reading("old", 1, Value::batch_of_f32("x", &[4, 6]));
             let y = builder.node(op, "y", &[&x]);
             builder.output(Value::batch_of_f32(&y, &[4, 6]));
-            let mut draft = Draft::new(&builder.build().unwrap()).unwrap();
+            let mut draft = Draft::new(&builder.opset(version).build().unwrap()).unwrap();
             raise(&mut draft).unwrap_err()
         };
         assert!(refused(9, "Upsample").contains("Upsample of version 9"));

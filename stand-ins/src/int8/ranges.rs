@@ -12,8 +12,7 @@ use std::fmt;
 
 use parm_parity_models::onnx::rewrite::Draft;
 
-use super::points::{Layer, Points};
-use super::write::Steps;
+use super::{Layer, Points, Steps};
 use crate::Error;
 use crate::graph::{Links, inner_values};
 use crate::rows::Rows;
@@ -247,8 +246,7 @@ mod tests {
 
     #[test]
     fn interrupt_ends_runs_that_gather_ranges() {
-        let mut builder = Builder::new("network", 3);
-        let x = builder.input(Value::batch_of_f32("x", &[4]));
+        let (mut builder, x) = Builder::reading("network", 3, Value::batch_of_f32("x", &[4]));
         let inner = builder.dense("inner", &x, Dense { inputs: 4, outputs: 8 }).unwrap();
         builder.dense("y", &inner, Dense { inputs: 8, outputs: 2 }).unwrap();
         builder.output(Value::batch_of_f32("y", &[2]));

@@ -6,8 +6,7 @@ use bytes::Bytes;
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{Attribute, DataType, Defect, Tensor};
 
-use super::points::{Layer, Points};
-use super::{Cuts, Ranges};
+use super::{Cuts, Layer, Points, Ranges};
 use crate::graph::{Links, PER_CHANNEL};
 
 /// The 8-bit numbers of a value: the size of a step, and scale and zero point as names of constants.
@@ -172,8 +171,7 @@ mod tests {
     use crate::testing::{Alone, Stage, operators};
 
     fn classifier() -> Model {
-        let mut builder = Builder::new("classifier", 7);
-        let x = builder.input(Value::batch_of_f32("x", &[1, 12, 12]));
+        let (mut builder, x) = Builder::reading("classifier", 7, Value::batch_of_f32("x", &[1, 12, 12]));
         let conv = builder.conv("conv", &x, Conv::same(1, 8, 3)).unwrap();
         let relu = builder.node("Relu", "relu", &[&conv]);
         let pool = builder.max_pool("pool", &relu, Pool { kernel: 2, stride: 2, padding: 0 });
@@ -181,8 +179,7 @@ mod tests {
         let relu = builder.node("Relu", "relu.2", &[&second]);
         let flat = builder.node("Flatten", "flat", &[&relu]);
         builder.dense("y", &flat, Dense { inputs: 288, outputs: 5 }).unwrap();
-        builder.output(Value::batch_of_f32("y", &[5]));
-        builder.build().unwrap()
+        builder.build_with(Value::batch_of_f32("y", &[5])).unwrap()
     }
 
     fn copy(cuts: &Cuts) -> (Draft, f64) {

@@ -216,8 +216,7 @@ mod tests {
 
     #[test]
     fn cost_is_relative_to_the_deployed_model_without_a_budget() {
-        let mut builder = Builder::new("model", 1);
-        let x = builder.input(Value::batch_of_f32("x", &[64]));
+        let (mut builder, x) = Builder::reading("model", 1, Value::batch_of_f32("x", &[64]));
         builder.node("Relu", "y", &[&x]);
         builder.output(Value::batch_of_f32("y", &[64]));
         let (stage, model) = (Stage::new(), builder.build().unwrap());

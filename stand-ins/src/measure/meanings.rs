@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::agreement::{Share, finite, numbers};
 use super::sureness::{ScoredRows, Truth};
-use crate::error::{Error, unusable};
+use crate::{Error, unusable};
 
 /// Fewer rows do not tell a model from chance.
 const TELLING: usize = 30;

@@ -57,8 +57,7 @@ fn weight<'a>(draft: &'a Draft, value: &str) -> &'a [usize] {
 
 #[test]
 fn filters_before_a_flattening_and_features_behind_are_cut() {
-    let mut builder = Builder::new("flat", 1);
-    let x = builder.input(Value::batch_of_f32("x", &[2, 8, 8]));
+    let (mut builder, x) = Builder::reading("flat", 1, Value::batch_of_f32("x", &[2, 8, 8]));
     let w = twice(&mut builder, "w", &[32, 2, 3, 3], 0);
     let conv = builder.node("Conv", "conv", &[&x, &w]);
     let slope = twice(&mut builder, "slope", &[32, 1, 1], 0);
@@ -111,8 +110,7 @@ fn transformer() -> Model {
     let end = constant(&mut builder, "end", &[16]);
     let shifted = builder.node("Add", "shifted", &[&back, &end]);
     builder.node("Add", "y", &[&stream, &shifted]);
-    builder.output(value("y"));
-    builder.build().unwrap()
+    builder.build_with(value("y")).unwrap()
 }
 
 #[test]
@@ -135,8 +133,7 @@ fn transformer_is_cut_only_in_its_feed_forward() {
 
 /// Features that are normalised by their mean and their mean square.
 fn normalised() -> Model {
-    let mut builder = Builder::new("normalised", 1);
-    let x = builder.input(Value::batch_of_f32("x", &[6]));
+    let (mut builder, x) = Builder::reading("normalised", 1, Value::batch_of_f32("x", &[6]));
     let wide = twice(&mut builder, "wide", &[6, 48], 1);
     let features = builder.node("MatMul", "features", &[&x, &wide]);
     let relu = builder.node("Relu", "relu", &[&features]);
@@ -155,8 +152,7 @@ fn normalised() -> Model {
     let scaled = builder.node("Mul", "scaled", &[&centred, &factor]);
     let last = constant(&mut builder, "last", &[48, 5]);
     builder.node("MatMul", "y", &[&scaled, &last]);
-    builder.output(Value::batch_of_f32("y", &[5]));
-    builder.build().unwrap()
+    builder.build_with(Value::batch_of_f32("y", &[5])).unwrap()
 }
 
 #[test]
@@ -168,8 +164,7 @@ fn mean_over_channels_is_compensated() {
 
 #[test]
 fn computed_reshape_target_gets_the_remaining_channels() {
-    let mut builder = Builder::new("computed", 1);
-    let x = builder.input(Value::batch_of_f32("x", &[4, 6]));
+    let (mut builder, x) = Builder::reading("computed", 1, Value::batch_of_f32("x", &[4, 6]));
     let wide = twice(&mut builder, "wide", &[6, 32], 1);
     let features = builder.node("MatMul", "features", &[&x, &wide]);
     let shape = builder.node("Shape", "shape", &[&x]);
@@ -189,8 +184,7 @@ fn computed_reshape_target_gets_the_remaining_channels() {
 
 /// Two layers joined by a residual stream, and one inside.
 fn residual() -> Model {
-    let mut builder = Builder::new("residual", 1);
-    let x = builder.input(Value::batch_of_f32("x", &[6]));
+    let (mut builder, x) = Builder::reading("residual", 1, Value::batch_of_f32("x", &[6]));
     let stem = constant(&mut builder, "stem", &[6, 24]);
     let stream = builder.node("MatMul", "stream", &[&x, &stem]);
     let up = constant(&mut builder, "up", &[24, 64]);
@@ -201,15 +195,13 @@ fn residual() -> Model {
     let sum = builder.node("Add", "sum", &[&stream, &back]);
     let last = constant(&mut builder, "last", &[24, 5]);
     builder.node("MatMul", "y", &[&sum, &last]);
-    builder.output(Value::batch_of_f32("y", &[5]));
-    builder.build().unwrap()
+    builder.build_with(Value::batch_of_f32("y", &[5])).unwrap()
 }
 
 /// Two convolutions whose sum a third one reads, as in short wide residual networks: the second reads what the first
 /// adds, and the second half of the channels repeats the first.
 fn short_residual() -> Model {
-    let mut builder = Builder::new("short", 1);
-    let x = builder.input(Value::batch_of_f32("x", &[3, 6, 6]));
+    let (mut builder, x) = Builder::reading("short", 1, Value::batch_of_f32("x", &[3, 6, 6]));
     let pads = |builder: &mut Builder, name: &str, (read, weight): (&str, &str)| {
         builder.node_with("Conv", name, &[read, weight], [("pads", vec![1, 1, 1, 1].into())])
     };
@@ -227,8 +219,7 @@ fn short_residual() -> Model {
     let flat = builder.node("Flatten", "flat", &[&pooled]);
     let last = constant(&mut builder, "last", &[32, 5]);
     builder.node("MatMul", "y", &[&flat, &last]);
-    builder.output(Value::batch_of_f32("y", &[5]));
-    builder.build().unwrap()
+    builder.build_with(Value::batch_of_f32("y", &[5])).unwrap()
 }
 
 #[test]
@@ -291,8 +282,7 @@ fn channels_by_least_squares_lose_less_than_the_first() {
 
 #[test]
 fn refusal_names_the_operator_that_mixes_channels() {
-    let mut builder = Builder::new("mixed", 1);
-    let x = builder.input(Value::batch_of_f32("x", &[6]));
+    let (mut builder, x) = Builder::reading("mixed", 1, Value::batch_of_f32("x", &[6]));
     let wide = constant(&mut builder, "wide", &[6, 24]);
     let features = builder.node("MatMul", "features", &[&x, &wide]);
     let mixed = builder.node_with("Softmax", "mixed", &[&features], [("axis", 1.into())]);

@@ -114,8 +114,7 @@ mod tests {
 
     use parm_parity_models::onnx::{Builder, Value};
 
-    use super::super::answers;
-    use super::super::limits::Limited;
+    use super::super::{Limited, answers};
     use super::*;
     use crate::testing::{Alone, Stage};
     use crate::workshop::Stored;
@@ -136,8 +135,7 @@ mod tests {
 
     #[test]
     fn lesson_ends_at_the_time_limit() {
-        let mut builder = Builder::new("model", 1);
-        let x = builder.input(Value::batch_of_f32("x", &[2]));
+        let (mut builder, x) = Builder::reading("model", 1, Value::batch_of_f32("x", &[2]));
         builder.node("Relu", "y", &[&x]);
         builder.output(Value::batch_of_f32("y", &[2]));
         let (stage, model) = (Stage::new(), builder.build().unwrap());

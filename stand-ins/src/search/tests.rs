@@ -35,15 +35,13 @@ fn pictures(count: usize) -> Tensor {
 }
 
 fn classifier(classes: usize) -> Model {
-    let mut builder = Builder::new("classifier", 7);
-    let x = builder.input(Value::batch_of_f32("x", &[1, 8, 8]));
+    let (mut builder, x) = Builder::reading("classifier", 7, Value::batch_of_f32("x", &[1, 8, 8]));
     let conv = builder.conv("conv", &x, Conv::same(1, 4, 3)).unwrap();
     let idle = builder.node("Identity", "idle", &[&conv]);
     let flat = builder.node("Flatten", "flat", &[&idle]);
     let scores = builder.dense("scores", &flat, Dense { inputs: 256, outputs: classes }).unwrap();
     builder.node("Softmax", "y", &[&scores]);
-    builder.output(Value::batch_of_f32("y", &[classes]));
-    builder.build().unwrap()
+    builder.build_with(Value::batch_of_f32("y", &[classes])).unwrap()
 }
 
 fn found(count: usize, wish: &Wish) -> Result<Frontier, Error> {
@@ -104,8 +102,7 @@ fn supplied_model_is_measured_when_its_signature_matches() {
 #[test]
 fn supplied_model_with_reordered_outputs_is_rejected() {
     let two = |names: [&str; 2]| {
-        let mut builder = Builder::new("two", 5);
-        let x = builder.input(Value::batch_of_f32("x", &[1, 8, 8]));
+        let (mut builder, x) = Builder::reading("two", 5, Value::batch_of_f32("x", &[1, 8, 8]));
         let flat = builder.node("Flatten", "flat", &[&x]);
         for name in ["a", "b"] {
             builder.dense(name, &flat, Dense { inputs: 64, outputs: 3 }).unwrap();
@@ -123,8 +120,7 @@ fn supplied_model_with_reordered_outputs_is_rejected() {
 
 #[test]
 fn infinite_score_of_the_deployed_model_is_refused() {
-    let mut builder = Builder::new("masked", 5);
-    let x = builder.input(Value::batch_of_f32("x", &[1, 8, 8]));
+    let (mut builder, x) = Builder::reading("masked", 5, Value::batch_of_f32("x", &[1, 8, 8]));
     let flat = builder.node("Flatten", "flat", &[&x]);
     let scores = builder.dense("scores", &flat, Dense { inputs: 64, outputs: 3 }).unwrap();
     let kept = builder.node("Relu", "kept", &[&scores]);
@@ -136,8 +132,7 @@ fn infinite_score_of_the_deployed_model_is_refused() {
 
 #[test]
 fn function_that_falls_stays_before_a_maximum() {
-    let mut builder = Builder::new("falling", 5);
-    let x = builder.input(Value::batch_of_f32("x", &[1, 8, 8]));
+    let (mut builder, x) = Builder::reading("falling", 5, Value::batch_of_f32("x", &[1, 8, 8]));
     let conv = builder.conv("conv", &x, Conv::same(1, 4, 3)).unwrap();
     let falling = builder.node("Neg", "falling", &[&conv]);
     let pooled = builder.node("GlobalMaxPool", "pooled", &[&falling]);
@@ -168,13 +163,11 @@ impl School for Lazy {
 
 /// A classifier of the same pictures without a convolution.
 fn quick() -> Model {
-    let mut builder = Builder::new("quick", 5);
-    let x = builder.input(Value::batch_of_f32("x", &[1, 8, 8]));
+    let (mut builder, x) = Builder::reading("quick", 5, Value::batch_of_f32("x", &[1, 8, 8]));
     let flat = builder.node("Flatten", "flat", &[&x]);
     let scores = builder.dense("scores", &flat, Dense { inputs: 64, outputs: 3 }).unwrap();
     builder.node("Softmax", "y", &[&scores]);
-    builder.output(Value::batch_of_f32("y", &[3]));
-    builder.build().unwrap()
+    builder.build_with(Value::batch_of_f32("y", &[3])).unwrap()
 }
 
 /// The classes of the classifier's answers.
@@ -394,8 +387,7 @@ enum End {
 }
 
 fn ending_in(end: End, seed: u64) -> Model {
-    let mut builder = Builder::new("model", seed);
-    let x = builder.input(Value::batch_of_f32("x", &[WIDE]));
+    let (mut builder, x) = Builder::reading("model", seed, Value::batch_of_f32("x", &[WIDE]));
     let inner = builder.dense("inner", &x, Dense { inputs: WIDE, outputs: INNER }).unwrap();
     let inner = builder.node("Relu", "relu", &[&inner]);
     let middle = builder.dense("middle", &inner, Dense { inputs: INNER, outputs: INNER }).unwrap();
@@ -410,8 +402,7 @@ fn ending_in(end: End, seed: u64) -> Model {
     if let Some(last) = last {
         builder.node(last, "y", &["scores"]);
     }
-    builder.output(Value::batch_of_f32("y", &[outputs]));
-    builder.build().unwrap()
+    builder.build_with(Value::batch_of_f32("y", &[outputs])).unwrap()
 }
 
 fn values(count: usize, seed: u64) -> Vec<f32> {
@@ -465,4 +456,14 @@ fn told_figures_hold_on_unseen_rows() {
     }
     // Two intervals of 95 % seldom miss each other by chance. Few candidates may be faster on this machine.
     assert!(untrue.len() <= 1 + told / 20, "{} of {told}: {untrue:#?}", untrue.len());
+}
+
+#[test]
+fn time_limit_keeps_the_candidates_that_are_made() {
+    let limited = Limited { progress: &Alone, until: Some(Instant::now()), is_final: false };
+    assert!(limited.is_stopped());
+    assert_eq!(limited.ended(Err(Error::Stopped), 3), Ok(Some(Interruption::TimeLimit)));
+    assert_eq!(limited.ended(Ok(()), 3), Ok(None));
+    let nothing = limited.ended(Err(Error::Stopped), 0).unwrap_err();
+    assert!(nothing.to_string().contains("nothing was measured"), "{nothing}");
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use parm_encoder::{CodeSpec, Kind};
 use parm_parity_models::bundle::Meaning;
 use parm_parity_models::onnx::Model;
-use parm_parity_models::onnx::rewrite::{self, End, Student, Weights};
+use parm_parity_models::onnx::rewrite::{self, Design, End, Weights};
 use serde::{Deserialize, Serialize};
 
 use super::{Shape, build};
@@ -83,7 +83,7 @@ pub fn tune(
     base.check()?;
     // External weights belong to the fingerprint of a run.
     let graph = &copy(graph)?;
-    let ending = |end| rewrite::student(graph, &Student { width: 1.0, end, start: Weights::Deployed });
+    let ending = |end| rewrite::derive(graph, &Design::single(end, Weights::Deployed));
     // The loss replaces only a softmax over classes: any other end of the graph is trained as it is.
     let is_softmax = ends_in_softmax(graph) && samples.values.is_none();
     let end = if is_softmax { End::Raw } else { End::AsDeployed };

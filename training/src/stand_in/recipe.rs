@@ -1,7 +1,7 @@
 //! Settings for the training of a stand-in.
 
 use parm_parity_models::bundle::{Meaning, Start};
-use parm_parity_models::onnx::rewrite::{self, End, Student, Weights};
+use parm_parity_models::onnx::rewrite::{self, Design, End, Weights};
 use parm_parity_models::onnx::{Defect, Model};
 use serde::{Deserialize, Serialize};
 
@@ -12,10 +12,7 @@ use crate::{Augmentation, Error, Loss};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StandInRecipe {
-    /// Share of every layer's features that it keeps. Default 0.5, which takes about a quarter of the
-    /// multiplications.
-    pub width: f32,
-    /// The initial weights: `deployed` (the first features of each layer) or `scratch`. Default `deployed`.
+    /// The initial weights: `deployed`, those of the graph, or `scratch`. Default `deployed`.
     pub start: Start,
     /// The loss: `kl`, `mse` or `huber`. Default: `kl` for a classifier, otherwise `mse`.
     pub loss: Option<Loss>,
@@ -35,7 +32,6 @@ pub struct StandInRecipe {
 impl Default for StandInRecipe {
     fn default() -> Self {
         Self {
-            width: 0.5,
             start: Start::Deployed,
             loss: None,
             temperature: 1.0,
@@ -54,16 +50,12 @@ impl StandInRecipe {
             Start::Deployed => Weights::Deployed,
             Start::Scratch => Weights::Scratch { seed: self.run.seed },
         };
-        rewrite::student(graph, &Student { width: self.width, end, start })
+        rewrite::derive(graph, &Design::single(end, start))
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
-        let wrong = |message: &str| Err(Error::Setting { message: message.into() });
-        if !(self.width > 0.0 && self.width <= 1.0) {
-            return wrong("width must be above 0 and at most 1: the share of features that a stand-in keeps");
-        }
         if self.temperature <= 0.0 || !self.temperature.is_finite() {
-            return wrong("temperature must be a number above 0");
+            return Err(Error::Setting { message: "temperature must be a number above 0".into() });
         }
         self.augment.check()?;
         self.run.check()

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 
 use parm_parity_models::onnx::Model;
-use parm_parity_models::onnx::rewrite::{Design, End, Student, Weights, derive, student};
+use parm_parity_models::onnx::rewrite::{Design, End, Weights, derive};
 use parm_random::Random;
 use parm_training::base::{self, Base, Shape, build};
 use parm_training::data::{self, Samples};
@@ -49,7 +49,7 @@ fn answered(name: &str, model: Model, rows: &Host) -> Vec<usize> {
 }
 
 #[test]
-fn base_models_parity_models_and_students_give_the_same_in_tract() {
+fn base_models_and_parity_models_give_the_same_in_tract() {
     let two = NonZeroUsize::new(2).unwrap();
     let (end, start) = (End::Raw, Weights::Deployed);
     for (name, dims, outputs) in [
@@ -63,9 +63,8 @@ fn base_models_parity_models_and_students_give_the_same_in_tract() {
     ] {
         let deployed = model(name, &dims, outputs);
         let parity = derive(&deployed, &Design { stem: two, head: two, end, start }).unwrap();
-        let thin = student(&deployed, &Student { width: 0.5, end, start }).unwrap();
-        let shapes = [vec![2, outputs], vec![2, 2, outputs], vec![2, outputs]];
-        for ((model, slots), shape) in [(deployed, 1), (parity, 2), (thin, 1)].into_iter().zip(shapes) {
+        let shapes = [vec![2, outputs], vec![2, 2, outputs]];
+        for ((model, slots), shape) in [(deployed, 1), (parity, 2)].into_iter().zip(shapes) {
             let rows = rows(&[slots * dims[0], dims[1], dims[2]]);
             assert_eq!(answered(name, model, &rows), shape, "{name}");
         }
@@ -78,8 +77,7 @@ fn network_of_bytes_agrees_with_tract() {
     let (end, start) = (End::Raw, Weights::Scratch { seed: 3 });
     let deployed = model("bytes", &[256], 9);
     let mixed = derive(&deployed, &Design { stem: two, head: two, end, start }).unwrap();
-    let thin = student(&deployed, &Student { width: 0.5, end, start }).unwrap();
-    for (model, length, values) in [(deployed, 256, 9), (mixed, 512, 18), (thin, 256, 9)] {
+    for (model, length, values) in [(deployed, 256, 9), (mixed, 512, 18)] {
         let tokens: Vec<i64> = (0..2 * length as i64).map(|at| at * 37 % 257).collect();
         let rows = Host::Ints(Array::new(vec![2, length], tokens).unwrap());
         assert_eq!(answered("bytes", model, &rows).iter().product::<usize>(), 2 * values);

@@ -49,13 +49,7 @@ fn rows(count: usize, seed: u64) -> Samples {
 }
 
 fn recipe() -> StandInRecipe {
-    StandInRecipe {
-        width: 1.0,
-        start: Start::Scratch,
-        held_out: 60,
-        run: run(60),
-        ..StandInRecipe::default()
-    }
+    StandInRecipe { start: Start::Scratch, held_out: 60, run: run(60), ..StandInRecipe::default() }
 }
 
 fn taught(deployed: &Model, recipe: &StandInRecipe) -> Result<TrainedStandIn, Error> {

@@ -89,7 +89,7 @@ fn network_with_two_inputs_learns_from_another() {
     let (deployed, candidate) = (tuned(&network(1, "Softmax")), network(2, "Softmax"));
     let (rows, unseen) = (sentences(400, 3), sentences(100, 4));
     let (outputs, truth) = (said(&deployed, &rows), said(&deployed, &unseen));
-    let recipe = StandInRecipe { width: 1.0, held_out: 50, run: run(12), ..StandInRecipe::default() };
+    let recipe = StandInRecipe { held_out: 50, run: run(12), ..StandInRecipe::default() };
     let materials = Materials { samples: &rows, graph: &candidate, teacher: None, outputs: Some(&outputs) };
     let trained = alone(|around| train(materials, &recipe, Device::Cpu, around)).unwrap();
     let materials = Materials { samples: &unseen, outputs: Some(&truth), ..materials };

@@ -1,9 +1,8 @@
-//! Derives the graph of a parity model, or of a thinner student, from a deployed graph.
+//! Derives the graph of a parity model from a deployed graph.
 //!
 //! A parity model is the deployed network with other weights, so every engine that runs one runs the other. For codes
 //! that concatenate the k queries of a group ("slots"), the first layer reads k times the features and the last layer
-//! produces k predictions; the layers in the middle are unchanged. A student answers each query by itself with fewer
-//! features in every layer ([`student`]) and serves as a stand-in.
+//! produces k predictions; the layers in the middle are unchanged.
 //!
 //! The encoder and the decoder rely on the layout of bytes. The parity's input is the k queries' rows in sequence, `[N,
 //! k * d1, d2, ..]` for rows of `[d1, d2, ..]`, and its output is the k predictions in sequence, `[N, k, ..]`.
@@ -14,16 +13,13 @@
 //! silent. Only the common cases that need no copy (`Flatten`, casts, a bias, a softmax) are recognised.
 
 mod draft;
-mod head;
-mod slot;
-mod stem;
-mod thin;
+mod slots;
 mod weights;
 
 use std::num::NonZeroUsize;
 
 pub use draft::Draft;
-pub use slot::Names;
+pub use slots::Names;
 
 use super::{Defect, Model};
 
@@ -66,20 +62,19 @@ pub struct Design {
     pub start: Weights,
 }
 
-/// The difference of a student from the deployed network.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Student {
-    /// Share of every layer's features to keep, above 0 and up to 1; the last layer keeps all.
-    pub width: f32,
-    /// The output side.
-    pub end: End,
-    /// The initial weights. With one slot, [`Weights::Divided`] equals the deployed weights.
-    pub start: Weights,
+impl Design {
+    /// One query and one prediction: a network that learns the task of the deployed one.
+    pub fn single(end: End, start: Weights) -> Self {
+        Self { stem: NonZeroUsize::MIN, head: NonZeroUsize::MIN, end, start }
+    }
 }
 
 /// Derives a parity graph from a deployed one.
 pub fn derive(deployed: &Model, parity: &Design) -> Result<Model, Defect> {
-    let mut draft = begin(deployed, parity.end)?;
+    let mut draft = Draft::new(deployed)?;
+    if parity.end == End::Raw {
+        draft.strip_activation();
+    }
     draft.widen_stem(parity.stem)?;
     draft.widen_head(parity.head)?;
     match parity.start {
@@ -89,26 +84,4 @@ pub fn derive(deployed: &Model, parity: &Design) -> Result<Model, Defect> {
         Weights::Deployed | Weights::Divided => {}
     }
     draft.finish()
-}
-
-/// Derives a thinner network for the same task from a deployed one. Each layer keeps the first of its deployed
-/// features, scaled up to compensate for the missing ones.
-pub fn student(deployed: &Model, student: &Student) -> Result<Model, Defect> {
-    let mut draft = begin(deployed, student.end)?;
-    if student.width < 1.0 {
-        draft.thin(student.width)?;
-        draft.forget(|_| true);
-    }
-    if let Weights::Scratch { seed } = student.start {
-        draft.reinitialise(seed)?;
-    }
-    draft.finish()
-}
-
-fn begin(deployed: &Model, end: End) -> Result<Draft, Defect> {
-    let mut draft = Draft::new(deployed)?;
-    if end == End::Raw {
-        draft.strip_activation();
-    }
-    Ok(draft)
 }

@@ -1,4 +1,4 @@
-//! What derived graphs do to weights: repeat, cut and scale them, divide them between the slots, or draw new ones.
+//! What derived graphs do to weights: repeat and scale them, divide them between the slots, or draw new ones.
 //!
 //! *Divided.* If the initial weights are equal for all slots, so are their gradients: training must first learn to tell the
 //! queries apart, which takes long for many slots and may fail. Each slot therefore gets a k-th of the features of
@@ -39,11 +39,6 @@ pub(super) fn repeat(tensor: &Tensor, axis: usize, times: usize) -> Result<Tenso
         }
     };
     Tensor::new(tensor.name(), tensor.datatype(), &dims, repeated)
-}
-
-/// The first `count` entries of `tensor` along `axis`.
-pub(super) fn first(tensor: &Tensor, axis: usize, count: usize) -> Result<Tensor, Defect> {
-    tensor.pick(axis, &(0..count.min(tensor.dims()[axis])).collect::<Vec<usize>>())
 }
 
 pub(super) fn scale(tensor: &Tensor, factor: f32) -> Result<Tensor, Defect> {
@@ -172,10 +167,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn empty_tensor_is_repeated_and_cut() {
+    fn empty_tensor_is_repeated() {
         let empty = Tensor::from_f32("w", &[0, 3], &[]).unwrap();
         assert_eq!(repeat(&empty, 1, 4).unwrap().dims(), [0, 12]);
-        assert_eq!(first(&empty, 1, 2).unwrap().dims(), [0, 2]);
     }
 
     fn ones(dims: &[usize]) -> Tensor {

@@ -3,7 +3,7 @@
 
 use std::num::NonZeroUsize;
 
-use parm_parity_models::onnx::rewrite::{Design, End, Student, Weights, derive, student};
+use parm_parity_models::onnx::rewrite::{Design, End, Weights, derive};
 use parm_parity_models::onnx::{Limits, Model};
 use parm_training::data::{self, Samples};
 use parm_training::{Array, Device, Host, Network};
@@ -60,6 +60,4 @@ fn trained(derived: Model, slots: usize) {
 fn models_derived_from_pytorch_train_and_run_in_tract() {
     trained(parity(1), 1);
     trained(parity(2), 2);
-    let thin = Student { width: 0.7, end: End::Raw, start: Weights::Deployed };
-    trained(student(&model(), &thin).unwrap(), 1);
 }
