@@ -1,7 +1,7 @@
 //! Server in front of the instances: the dispatcher's tokio driver, discovery, admin API and metrics.
 //!
-//! [`Frontend`] serves the Open Inference Protocol and uses instances that speak it too. It does not depend on engines:
-//! an embedded instance is a [`Client`](parm_protocol::client::Client) like any other.
+//! [`Frontend`] serves the Open Inference Protocol and uses instances that speak it too, or passes requests on to servers of any kind
+//! ([`upstreams`]). It does not depend on engines: an embedded instance is a [`Client`](parm_protocol::client::Client) like any other.
 
 pub mod admin;
 pub mod capture;

@@ -1,6 +1,6 @@
 //! Detects panics of the threads and tasks that a frontend cannot run without.
 //!
-//! These are the timer, the supervisors of instances and the loops that poll for changes.
+//! These are the timer, the supervisors of instances, the loops that poll for changes, and whoever calls the dispatcher.
 //!
 //! Problem: a panic ends only its own thread or task. The frontend would go on without hedges, deadlines or discovery,
 //! and without an error. That is worse than an exit, after which a supervisor restarts the process.

@@ -7,7 +7,7 @@
 /// The limits of a budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BudgetSettings {
-    /// Extra jobs for each regular job.
+    /// Extra runs for each query that starts its first run: a batch of eight queries counts as eight.
     pub ratio: f64,
     /// Extra jobs that are saved up at most, and that there are at the beginning. With 0 there are none at the beginning, but one is
     /// saved up: otherwise no share of regular jobs would ever allow one.
@@ -34,7 +34,7 @@ impl Budget {
         *self = Self { settings, tokens: self.tokens.min(settings.burst.max(1) * TOKEN) };
     }
 
-    /// A regular job starts.
+    /// A query starts its first run.
     pub(crate) fn earn(&mut self) {
         let share = (self.settings.ratio * f64::from(TOKEN)) as u32;
         self.tokens = (self.tokens + share).min(self.settings.burst.max(1) * TOKEN);

@@ -87,7 +87,7 @@ pub enum Action<P, O> {
 pub enum CancelReason {
     /// Its queries have their replies. If it ends all the same, its time is learned.
     Outrun,
-    /// The last client that waited for it is gone.
+    /// Its last query was cancelled: its client left, another row of its request failed, or a parity is not needed any more.
     Gone,
 }
 
@@ -180,7 +180,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         self.calendar.next()
     }
 
-    /// Accepts a query.
+    /// Submits a query. At a full line it is rejected at once, or a less urgent one in its place; the reply is an action like any other.
     ///
     /// # Panics
     ///

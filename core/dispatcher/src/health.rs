@@ -2,9 +2,11 @@
 //!
 //! A model that failed three times in a row at an instance is out there, because an input or a broken file stops one model and not
 //! the others. If a job was given up because it lasted longer than any run before, all models of the instance are out: who hangs runs
-//! nothing. After a pause a model is tried with a copy that no query waits for, and only an answer to that copy, or to any other
-//! real request, brings it back: a server whose health check answers while its engine hangs must not return. The pause
-//! doubles with each failed trial. Where only a probe shows that a model works, its next failure puts it out again. Who answers wrongly is out for a minute, whatever else it answers. Slow answers put nothing out: slow instances stay in service, and `suits` decides what they get.
+//! nothing. After a pause a model is tried with a copy that no query waits for, or with a query for which no instance in service has
+//! room. Only an answer to a real request brings it back: a server whose health check answers while its engine hangs must not return.
+//! The pause doubles with each failed trial. Where the policy sends no such copies a probe brings it back too, and the next failure
+//! puts it out again. Who answers wrongly is out for a minute, whatever else it answers. Nothing is put out where too few others would
+//! stay in service. Slow answers put nothing out: slow instances stay in service, and `suits` decides what they get.
 
 use std::time::Duration;
 

@@ -3,8 +3,9 @@
 //! **The idea.** A query owns its attempts, and one pure function says what the query needs next. After any event the
 //! dispatcher changes its books, marks the queries that the event concerns, asks `step` of each marked query until
 //! it waits, and brings wanted attempts and instances with room together. A query that waits is always on the calendar, at its
-//! deadline at the latest, so no query can be forgotten. Three things do not pass through `step`: the model's own answer ends its
-//! query, a full line rejects one when it is submitted, and idle slow instances get copies that nobody waits for (`Dispatcher::explore`).
+//! deadline at the latest, so no query can be forgotten. Four things do not pass through `step`: the model's own answer ends its query, a
+//! client that leaves ends it without a reply ([`Dispatcher::cancel`]), a full line rejects the new query or a less urgent one, and
+//! instances that are slow or out of service get copies that nobody waits for (`Dispatcher::explore`).
 //!
 //! **Pure.** No clock, runtime, randomness or I/O: the caller passes the time into each call and executes the
 //! [`Action`]s that it takes out. The simulator and the random tests drive the same code as the frontend.

@@ -1,9 +1,9 @@
 //! The matcher: it brings wanted attempts and instances with room together.
 //!
 //! It is entered for each model whose line or whose instances changed. It serves the lines in the order of urgency: stand-ins of
-//! late queries, retries and copies, queries that have not run yet, background. Then no query of a client waits
-//! beside a free fast instance that suits it and does not hang, which the random tests check after each event. Slow instances may
-//! stay idle on purpose.
+//! late queries, retries and copies, queries of which no run of the model lives or has failed, background. Then no query of a client waits
+//! beside a free fast instance that suits it and is not doubtful, which the random tests check after each event; copies and stand-ins
+//! may, where shares reserved it. Slow instances may stay idle on purpose.
 
 use std::collections::VecDeque;
 
@@ -111,8 +111,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
         }
     }
 
-    /// Starts the query of a model whose turn it is: the first of its lane, or the last if the instance is slow. Says whether one
-    /// started.
+    /// Starts a query of a model, from the lane whose turn it is (`Turns::rank`): the first that an instance suits, or the last if that
+    /// instance is slow and the first should still wait for a faster one. Says whether one started.
     fn start_next(&mut self, now: Time, key: ModelKey) -> bool {
         let lanes = &self.books.models[key].line.first.0;
         let mut order: SmallVec<[usize; 4]> = (0..lanes.len()).collect();
@@ -233,7 +233,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
         rows
     }
 
-    /// Whether a query's copy leaves the free instances to shares that reserved them. If its runs hang, only the copy can answer it.
+    /// Whether an attempt leaves the free instances to shares that reserved some: a copy, a stand-in's run or background, but no retry.
+    /// If all runs of its query hang, only this one can answer it.
     pub(crate) fn is_reserved(&self, now: Time, model: ModelKey, key: QueryKey) -> bool {
         let unused = self.turns.unused() as usize;
         let free = &self.books.models[model].free;

@@ -141,8 +141,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
         of.free.out.retain(|at| *at != key);
     }
 
-    /// Removes an instance. Its jobs fail as `Failure::Instance`, so their queries run elsewhere if they may. If it was the last,
-    /// they and those that wait have `instance_wait` for another.
+    /// Removes an instance. Its jobs fail as `Failure::Instance`, so their queries run elsewhere if they may be sent again, and otherwise
+    /// end, unless a stand-in answers. If it was the last, those that may and those that wait have `instance_wait` for another.
     pub fn leave(&mut self, now: Time, key: InstanceKey) {
         let Some(instance) = self.books.instances.remove(key) else { return };
         self.sharing -= usize::from(instance.grants.is_some());

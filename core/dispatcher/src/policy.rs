@@ -1,9 +1,11 @@
 //! Policies: what differs between the ways to treat late queries, as data.
 //!
-//! A policy is a constant of [`Policy`]. To add one, add a constant here and a kind in core/settings (which may also give it codes or
-//! instances of its own); the compiler names the matches there that must know it. What is listed by hand: the tuner's space and the
-//! experiments' legend (lab/src/tuner/space.rs, lab/src/experiments/cell.rs), lab/tests/it/promises.rs, the page's test and
-//! docs/policies.md. A policy that needs a new kind of work gets a field, which `Dispatcher::facts` passes on and `step` reads.
+//! A policy is a constant of [`Policy`]. To add one, add a constant here and a `PolicyKind` in core/settings. The compiler names two
+//! matches: core/settings/src/model.rs (what the kind means) and frontend/src/serve/coding/plan.rs (what it needs). All others have a
+//! silent default, such as hedge for routes, so search for `PolicyKind::` in core/settings, frontend/src/serve, src and lab/src: codes,
+//! instances of its own, background, checks. Listed by hand: `PolicyKind::ALL`, src/cli/mod.rs, the demo, the tuner's space and
+//! the experiments' legend (lab/src/tuner/space.rs, lab/src/experiments/cell.rs), lab/tests/it/promises.rs, frontend/page (controls.js,
+//! CONTRACT.md, its test) and docs/policies.md. A policy that needs a new kind of work gets a field, which `step` reads in its facts.
 
 /// How the queries of a model are treated.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,7 +54,7 @@ impl Policy {
         self.repeats && self.placement == Placement::BySpeed
     }
 
-    /// Placement by speed and retries, no copies.
+    /// Placement by speed and retries. No query gets a copy; those at slow instances show only how these are (`explores`).
     pub const NONE: Policy = Policy {
         placement: Placement::BySpeed,
         runs: 1,

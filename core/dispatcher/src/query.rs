@@ -36,7 +36,7 @@ pub struct Submission<P> {
     pub share: Option<ShareKey>,
     /// Its priority among the queries of its payer; the least is served first.
     pub priority: u8,
-    /// Whether it uses idle instances only: parities and comparisons, for which nobody waits.
+    /// Whether it uses idle instances only: comparisons, and parities that share instances with queries. Nobody waits for them.
     pub background: bool,
     /// In the background: instances that it should not fail together with, such as those of the members whose parity it is.
     pub apart_from: Vec<InstanceKey>,
@@ -135,7 +135,8 @@ pub enum Reject {
     Deadline,
     /// An attempt failed, and no other is permitted by their number, the policy or the budget of retries.
     Failed(Failure),
-    /// As many queries of its payer wait as the model's queue limit allows, and none of them is less urgent.
+    /// As many queries of its payer wait as the model's queue limit allows, and it is the last of the least urgent, or new and no more
+    /// urgent than they.
     QueueFull,
     /// The deadline cannot be met: more queries wait than the model has slots, and hardly a run is left.
     Overload,
@@ -169,9 +170,9 @@ pub enum Why {
     Retry,
     /// A copy pays, because the earlier attempts are late.
     Hedge,
-    /// The query is late, and a cheaper model answers sooner.
+    /// A cheaper model may answer: the query is late, may not be tried again, or its policy runs that model beside each query.
     StandIn,
-    /// An idle slow instance shows whether it is still slow. No query waits for it.
+    /// An instance that is slow and idle, or out of service, shows whether it still is. No query waits for it.
     Explore,
     /// The policy starts several runs of each query at once.
     Copy,
@@ -214,7 +215,7 @@ pub(crate) enum AttemptState {
     Running { job: JobKey, instance: InstanceKey, began: Time },
     /// Failed at an instance. An attempt that succeeds ends the query or becomes its offer.
     Failed { instance: InstanceKey, at: Time, failure: Failure },
-    /// Not needed any more, or its answer was not used.
+    /// Ended in another way: it was withdrawn, its answer became the offer, or its batch failed and the query runs again alone.
     Over,
 }
 

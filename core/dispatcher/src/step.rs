@@ -29,9 +29,9 @@ pub(crate) enum Step {
 pub(crate) struct Facts {
     pub(crate) policy: Policy,
     pub(crate) max_attempts: u8,
-    /// Whether the model has one instance only.
+    /// Whether the model has no second instance, which could show whether the query or the instance is at fault.
     pub(crate) is_sole: bool,
-    /// From when on a copy saves more time than it costs.
+    /// In the future while a copy does not pay, which is when to ask again; see `Books::copy_at`.
     pub(crate) copy_at: Time,
     /// Whether a copy may be wanted now: the budget has a token, and few queries wait.
     pub(crate) may_copy: bool,

@@ -11,8 +11,10 @@
 //! wait than the instances run, the slow instance takes the first one too. A job whose rest is unknown or infinite makes its
 //! instance no faster one.
 //!
-//! Two rules are elsewhere: an instance that several frontends share has room only for what it has granted (`asks`), and copies
-//! leave the last free instances to shares that reserved them (`Dispatcher::is_reserved`).
+//! Other rules are elsewhere: an instance that several frontends share has room only for what it has granted (`asks`); copies, stand-ins
+//! and background leave the last free instances to shares that reserved some (`Dispatcher::is_reserved`); further attempts go far from
+//! the others (`site`); background needs an idle instance (`Dispatcher::find_idle`); and where no instance in service has room, a query
+//! may try one that is out (`Dispatcher::find`).
 //!
 //! **An instance with a job older than any run before gets no further job while another has room**, unless it answers others
 //! beside it. It may hang, and an instance with several slots would collect queries. The same holds for an instance of which a
@@ -219,11 +221,12 @@ impl<P, O> Books<P, O> {
         Some((self.wait_at(model, at, now)?, self.run_at(model, at, query.shape.size)?))
     }
 
-    /// From when on a copy of a query saves more time than it costs: now, or when to ask again.
+    /// From when on a copy of a query is wanted: now, or when to ask again.
     ///
     /// A copy saves the expected rest of the attempt that ends first. It costs the wait and the run on the best other
     /// instance, and the wait that it adds to later queries. A run on a slow instance was placed there knowing how long it
-    /// takes, so until it is overdue a copy must save its own run once more.
+    /// takes, so until it is overdue a copy must save its own run once more. If no other instance can run it, or its time there is
+    /// unknown, a late query wants a copy all the same: it starts at the first instance that can.
     pub(crate) fn copy_at(&self, query: &Query<P, O>, now: Time) -> Time {
         let running: SmallVec<[&Job; 3]> =
             query.exact().filter_map(Attempt::running).map(|(job, ..)| &self.jobs[job]).collect();
@@ -349,7 +352,7 @@ impl<P, O> Books<P, O> {
         instance.jobs.len() < usize::from(instance.slots) && !instance.jobs.iter().any(blocks)
     }
 
-    /// Whether an idle slow instance should show how fast it is with a copy.
+    /// Whether an instance should show with a copy how fast it is, if it is slow and idle, or whether it works, if its trial is due.
     pub(crate) fn is_unexplored(&self, model: ModelKey, at: InstanceKey, now: Time) -> bool {
         let (instance, pool) = (&self.instances[at], &self.models[model]);
         let Some(served) = instance.of(model).filter(|_| !instance.held) else { return false };

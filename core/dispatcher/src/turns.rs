@@ -184,7 +184,7 @@ impl Turns {
         }
     }
 
-    /// Reserved instances that their shares do not use: copies and background leave as many free.
+    /// Reserved instances that their shares do not use: copies, stand-ins and background leave as many free.
     pub(crate) fn unused(&self) -> u32 {
         self.book.as_ref().map_or(0, Book::unused)
     }

@@ -1,7 +1,7 @@
 //! Dispatch settings at run time.
 //!
-//! A change is a merge patch (RFC 7396): sent fields replace, `null` restores the default, other fields stay. Queries
-//! in progress are not affected. The configuration file is not written. Responses show the settings as requested and,
+//! A change is a merge patch (RFC 7396): sent fields replace, `null` restores the default, other fields stay. It holds for
+//! queries in progress too. The configuration file is not written. Responses show the settings as requested and,
 //! as `in_force`, the effective ones, which also depend on the models and bundles.
 
 use axum::extract::rejection::{JsonRejection, PathRejection};

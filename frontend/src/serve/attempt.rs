@@ -112,7 +112,7 @@ pub(super) struct Stop {
 pub(super) enum Unneeded {
     /// Its queries were answered: do not start it; once started let it end, as its instance is busy anyway.
     Unwanted,
-    /// Its clients went away: cancel it at the instance.
+    /// Its queries were cancelled, because their clients went away or nothing needs them any more: cancel it at the instance.
     Cancelled,
     /// Its instance left, and nobody hears its end.
     Left,

@@ -1,9 +1,10 @@
 //! Catalog of served models, by name and version.
 //!
 //! A model appears with its first instance, whose description holds for all. It stays while its instances are
-//! temporarily lost, so that clients get "no instance" rather than "unknown model", and is removed when the last
-//! instance has unloaded it, or when those that were lost have returned without it or are removed. An instance with another description is rejected while any instance serves the known one,
-//! because a model with another shape must have another version number.
+//! temporarily lost, so that clients get "no instance" rather than "unknown model", and is removed when the last instance
+//! has unloaded it, or when those that were lost have returned without it or are removed. An instance with another
+//! description is rejected while any instance serves the known one, because a model with another shape must have another
+//! version number.
 //!
 //! Instances may disagree on whether rows of a request are independent, for example while their configuration is being
 //! corrected. As long as one declares that they are not (`max_batch_size` 0), requests stay whole for all of them: that is
@@ -15,9 +16,9 @@
 //! first instance with it would get all traffic, and its queue would overflow next to idle instances. The same holds
 //! for the last instance of a version during a rollback.
 //!
-//! Choice: the default is the newest version that a share of the model's instances serve, half of them unless
-//! configured. Whether an update or a rollback is in progress, all traffic never goes to fewer instances than that. If
-//! no version reaches the share, for example with three versions, the one that most instances serve is the default.
+//! Choice: the default is the newest version that half of the model's instances serve (`VERSION_SHARE`). So during an update or
+//! a rollback all traffic goes to half of them at least. If no version has half, for example with three versions, the
+//! one that most instances serve is the default.
 //!
 //! An instance counts if it accepts new work, once for each of its versions; all have the same number of slots.
 //! Instances that the dispatcher has ejected count too, because ejections last seconds and must not make versions flap.

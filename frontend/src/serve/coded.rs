@@ -25,7 +25,7 @@ use crate::metrics::CodeMetric;
 pub(super) struct Coded {
     pub(super) coder: Coder<Payload, Output>,
     pub(super) codes: Arc<Codes>,
-    /// Whether parities wait for idle instances. Otherwise they have instances of their own.
+    /// Whether parities wait for idle instances where they share instances with queries. Otherwise they wait in line as queries do.
     pub(super) is_background: bool,
     /// Groups that could not be encoded, and predictions that could not be decoded.
     pub(super) failures: [u64; 2],

@@ -209,7 +209,7 @@ impl Driver {
         });
     }
 
-    /// Adds a pool, whose approximate answers count with those of an earlier version.
+    /// Adds a pool. Its approximate answers count with those of another version or of the pool that it replaces, if there is one.
     pub(crate) fn add(self: &Arc<Self>, pool: &Arc<Pool>, before: Option<PoolId>) {
         self.with(|state| {
             let before = before.and_then(|before| state.pools.get(&before)).map(|lines| lines.own);

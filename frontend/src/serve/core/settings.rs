@@ -46,8 +46,9 @@ impl Core {
         self.revision.load(Ordering::Relaxed)
     }
 
-    /// Changes dispatch settings, for queries in progress too. Nothing changes if `change` fails or if a
-    /// policy needs codes that do not exist. `of` is the model concerned, or `None` for all.
+    /// Changes dispatch settings, for queries in progress too. Nothing changes if `change` fails, if the settings could never
+    /// apply, or if none of the served models concerned could follow them; if only some could, the others hedge. `of` is the
+    /// model concerned, or `None` for all without settings of their own.
     pub(crate) fn change_settings(
         self: &Arc<Self>,
         of: Option<&str>,

@@ -97,9 +97,9 @@ impl Core {
         own.then(|| self.routes.copies(&pool.model.name))?
     }
 
-    /// Puts a pool's settings into effect. If they need a code that is not available, late queries are hedged instead,
-    /// and the log has the reason. The default settings also apply to parity models, which have no parities of their
-    /// own.
+    /// Puts a pool's settings into effect. If their policy needs a code or a model that is not available, late queries are hedged
+    /// instead, and the log has the reason; of a route the policy is replaced without one (`policy_of_route`). The default settings
+    /// also apply to parity models, which have no parities of their own.
     pub(super) fn apply_settings(&self, control: &Control, pool: &Arc<Pool>) {
         let mut wished = control.settings.of(&pool.model.name).clone();
         if let Some(copies) = self.copies_of_route(control, pool) {
