@@ -7,7 +7,6 @@
 
 use std::sync::Arc;
 
-use parm_protocol::texts::TokenIds;
 use parm_protocol::{Shape, Tensor};
 
 use super::{Model, Signature};
@@ -84,8 +83,8 @@ impl Model for Listed {
         Ok(joined(&parts)?)
     }
 
-    fn token_ids(&self) -> Option<&TokenIds> {
-        self.model.token_ids()
+    fn counts_tokens(&self) -> bool {
+        self.model.counts_tokens()
     }
 
     fn is_steady(&self) -> bool {

@@ -19,7 +19,6 @@ use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use parm_protocol::texts::TokenIds;
 use parm_protocol::{Shape, Tensor};
 
 pub use compare::compare;
@@ -27,7 +26,7 @@ pub use cuda::Device;
 pub use emulated::Spec;
 pub(crate) use listed::{joined, listed};
 pub use signature::{Declared, Signature};
-pub use strings::texts_of;
+pub use strings::unpack as texts_of;
 pub use text::Texts;
 
 use crate::{EngineConfig, Error};
@@ -83,9 +82,9 @@ pub trait Model: Send {
     /// Allows a run in parts that have less memory: the rows are independent, and any number of them may run.
     fn split_rows(&mut self) {}
 
-    /// The token ids that rows may have in place of texts, if it is a text model.
-    fn token_ids(&self) -> Option<&TokenIds> {
-        None
+    /// Whether its last output is the number of tokens of each row, as of a text model.
+    fn counts_tokens(&self) -> bool {
+        false
     }
 
     /// Whether runs of one shape take about the same time.

@@ -22,7 +22,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use parm_parity_models::repository::{Repository, Watch};
 use parm_protocol::fleet::{Caller, SHARE};
-use parm_protocol::texts::{check_ids, set_tokens};
+use parm_protocol::texts::set_tokens;
 use parm_protocol::{
     Error as Refusal, InferRequest, InferResponse, ModelIndex, ModelRef, NamedTensor, Parameters, Place,
     Rows, validate,
@@ -184,7 +184,6 @@ impl Host {
         validate::independent(&request, model.rows() != Rows::Whole)?;
         validate::padded(&request, &model.config)?;
         let rows = validate(&request, &model.metadata, model.rows())?;
-        check_ids(&request, &model.metadata, || model.config.clone())?;
         refuse_classification(&request)?;
         let number = |name: &str| request.parameters.get(name).and_then(|value| value.as_u64());
         let priority = match number("priority") {
