@@ -138,10 +138,6 @@ def text(value):
     return varint(len(value)) + value.encode()
 
 
-def maybe(value):
-    return b"\0" if value is None else varint(len(value) + 1) + value.encode()
-
-
 def framed(kind, head, blobs=()):
     """Returns a frame: header, the head after its length, the tensors, each part padded to eight bytes."""
     parts = [struct.pack("<I", len(head)) + head, *blobs]
@@ -160,10 +156,10 @@ def frames():
     tensors = varint(len(blobs))
     for at, blob in enumerate(blobs):
         tensors += text("x") + bytes([at, 2, 1, 2]) + varint(len(blob)) + b"\0"
-    head = varint(5001) + maybe("00-trace-01") + text("m") + maybe("1") + text("7") + parameters
-    save("frames", "request", framed(1, head + tensors + varint(1) + text("y") + parameters, blobs))
-    save("frames", "response", framed(2, text("m") + text("1") + text("7") + parameters + tensors, blobs))
-    save("frames", "failure", framed(3, b"\2" + text("malformed request: no")))
+    named = text("m") + text("1") + text("7") + parameters + tensors
+    save("frames", "request", framed(1, varint(5001) + text("00-trace-01") + named + varint(1) + text("y") + parameters, blobs))
+    save("frames", "response", framed(2, bytes(2) + named + bytes(1), blobs))
+    save("frames", "failure", framed(3, varint(2) + text("malformed request: no") + bytes(6)))
 
 
 def copies():

@@ -67,11 +67,6 @@ fn embeddings_are_those_of_the_model() {
             assert!(close && list["data"][at]["index"] == at, "{list:#}");
         }
         assert_eq!(list["usage"], json!({ "prompt_tokens": 4, "total_tokens": 4 }));
-        let ids = json!({ "model": "colours", "input": [[1], [1, 2], [0]] });
-        let of_ids = post(parm, "/v1/embeddings", &ids).json();
-        assert_eq!((&of_ids["data"], &of_ids["usage"]), (&list["data"], &list["usage"]));
-        let one = post(parm, "/v1/embeddings", &json!({ "model": "colours", "input": [1, 2] })).json();
-        assert_eq!(one["data"][0]["embedding"], list["data"][1]["embedding"]);
         let models = http::get(parm.http, "/v1/models").json();
         let listed = &models["data"];
         assert!(listed.as_array().unwrap().len() == 1 && listed[0]["created"].is_u64(), "{models}");
@@ -95,9 +90,7 @@ fn requests_that_no_model_can_answer_are_rejected_with_the_cure() {
     for (path, body, status, message) in [
         ("/v1/embeddings", embeddings("none", json!("a")), 404, "none"),
         ("/v1/embeddings", embeddings("sums", json!("a")), 400, "needs a model with one input of strings"),
-        ("/v1/embeddings", embeddings("colours", json!([1, 4])), 400, "id 4 is not below 4"),
-        ("/v1/embeddings", embeddings("colours", json!([[1], []])), 400, "row 1 from 0: the row is empty"),
-        ("/v1/embeddings", embeddings("colours", json!([1, "a"])), 400, "texts and token ids are mixed"),
+        ("/v1/embeddings", embeddings("colours", json!([1, 4])), 400, "no token ids"),
         ("/v1/embeddings", json!({ "input": "a" }), 400, "missing field `model`"),
         ("/v1/rerank", json!({ "model": "colours", "query": "q", "documents": ["d"] }), 400, "scores pairs"),
         ("/rerank", json!({ "query": "q", "texts": ["d"] }), 400, "no served model can answer this"),

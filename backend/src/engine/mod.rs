@@ -15,7 +15,6 @@ use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use parm_protocol::texts::{TokenIds, ids_of};
 use parm_protocol::{DataType, ModelConfig, ModelConfigTensor, ModelMetadata, Shape, Tensor, TensorMetadata};
 
 pub use emulated::Spec;
@@ -62,9 +61,9 @@ pub trait Model: Send {
     /// Allows a run in parts that have less memory: the rows are independent, and any number of them may run.
     fn split_rows(&mut self) {}
 
-    /// The token ids that rows may have in place of texts, if it is a text model.
-    fn token_ids(&self) -> Option<&TokenIds> {
-        None
+    /// Whether its last output is the number of tokens of each row, as of a text model.
+    fn counts_tokens(&self) -> bool {
+        false
     }
 
     /// Whether runs of one shape take about the same time.
@@ -202,19 +201,10 @@ impl Device {
 }
 
 /// The elements of a `BYTES` tensor; ONNX strings are UTF-8.
-fn unpack(tensor: &Tensor) -> Result<Vec<String>, Error> {
-    tensor.strings().map(text_of).collect()
-}
-
-/// The same without rows of token ids.
 pub fn texts_of(tensor: &Tensor) -> Result<Vec<String>, Error> {
-    tensor.strings().filter(|string| ids_of(string).is_none()).map(text_of).collect()
-}
-
-/// One of them.
-fn text_of(string: &[u8]) -> Result<String, Error> {
-    let text = std::str::from_utf8(string);
-    text.map(str::to_owned).map_err(|error| Error::Run { message: format!("a string is not UTF-8: {error}") })
+    let text = |string| std::str::from_utf8(string).map(str::to_owned);
+    let texts = tensor.strings().map(text).collect::<Result<_, _>>();
+    texts.map_err(|error| Error::Run { message: format!("a string is not UTF-8: {error}") })
 }
 
 /// Strings as the data of a `BYTES` tensor.
@@ -413,13 +403,10 @@ mod tests {
     fn strings_survive_a_round_trip() {
         let texts = ["", "grün", "b"].map(String::from);
         let tensor = Tensor::new(DataType::Bytes, [3].as_slice(), pack(&texts)).unwrap();
-        assert_eq!(unpack(&tensor).unwrap(), texts);
-        let ids = Bytes::from_static(b"\x05\0\0\0\xff\x07\0\0\0\x01\0\0\0a");
-        let tensor = Tensor::new(DataType::Bytes, [2].as_slice(), ids).unwrap();
-        assert_eq!(texts_of(&tensor).unwrap(), ["a"]);
+        assert_eq!(texts_of(&tensor).unwrap(), texts);
         let broken = Bytes::from_static(b"\x01\0\0\0\xff");
         let tensor = Tensor::new(DataType::Bytes, [1].as_slice(), broken).unwrap();
-        assert!(matches!(unpack(&tensor), Err(Error::Run { .. })));
+        assert!(matches!(texts_of(&tensor), Err(Error::Run { .. })));
     }
 
     #[test]

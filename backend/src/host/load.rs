@@ -81,7 +81,7 @@ impl Host {
             self.warm_up_sizes(&sizes, &warm, &mut *replica)?;
             replicas.push(Mutex::new(replica));
         }
-        let token_ids = model.token_ids().cloned();
+        let counts_tokens = model.counts_tokens();
         replicas.push(Mutex::new(model));
         tracing::info!(name, version, platform, took = ?parm_protocol::rounded(started.elapsed()), "model loaded");
         let is_steady = warm.limit == 1 && replicas[0].lock().is_steady();
@@ -91,9 +91,6 @@ impl Host {
         config.set_run_times(&warm.times);
         config.set_processor(&processor(self.config.engine.threads));
         config.set_unbatched(whole.as_deref());
-        // A row of a pair has no form for ids.
-        let is_single = signature.inputs.iter().all(|input| input.shape.get(1..) == Some(&[1][..]));
-        config.set_token_ids(token_ids.as_ref().filter(|_| is_single));
         Ok(Loaded {
             metadata: signature.metadata(name, &version, platform),
             // Frontends compare it with their bundles.
@@ -102,7 +99,7 @@ impl Host {
                 Source::Emulated(_) => config,
             },
             version,
-            counts_tokens: token_ids.is_some(),
+            counts_tokens,
             payer: Payer::of_model(name, &self.shares),
             site,
             batch_limit: warm.limit,

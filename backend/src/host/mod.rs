@@ -19,7 +19,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use parm_parity_models::repository::{Repository, Watch};
 use parm_protocol::fleet::{Caller, SHARE};
-use parm_protocol::texts::{check_ids, set_tokens};
+use parm_protocol::texts::set_tokens;
 use parm_protocol::{
     Error as Refusal, InferRequest, InferResponse, ModelIndex, ModelRef, NamedTensor, Parameters, Place,
     Rows, validate,
@@ -177,7 +177,6 @@ impl Host {
         validate::reject_sequences(&request.parameters)?;
         validate::independent(&request, model.rows() != Rows::Whole)?;
         let rows = validate(&request, &model.metadata, model.rows())?;
-        check_ids(&request, &model.metadata, || model.config.clone())?;
         refuse_classification(&request)?;
         let number = |name: &str| request.parameters.get(name).and_then(|value| value.as_u64());
         let priority = match number("priority") {

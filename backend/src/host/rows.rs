@@ -99,7 +99,7 @@ impl Runs {
     fn compare(&self, model: &dyn Model) -> Result<bool, String> {
         let mut any = false;
         // Equal numbers of tokens show nothing.
-        let counted = usize::from(model.token_ids().is_some());
+        let counted = usize::from(model.counts_tokens());
         for (at, both) in self.both.iter().enumerate().take(self.both.len().saturating_sub(counted)) {
             let name = model.signature().outputs.get(at).map_or("?", |declared| &declared.name);
             let others = || format!("a row's output '{name}' depends on the other rows of the request");

@@ -8,7 +8,7 @@ use parm_backend::EngineConfig;
 use parm_backend::engine::{Texts, by_name};
 use parm_parity_models::onnx::{Attribute, Builder, DataType, Dim, Limits, Model, Tensor as Weights, Value};
 use parm_protocol::{
-    DataType as Type, Error, InferRequest, InferenceService, ModelRef, NamedTensor, Parameters, Tensor,
+    DataType as Type, InferRequest, InferenceService, ModelRef, NamedTensor, Parameters, Tensor,
 };
 
 use crate::support::{Served, of_folder, put, values};
@@ -114,31 +114,6 @@ async fn vector_of_a_text_is_the_mean_of_its_tokens() {
     let texts = ["red", "red blue", "pink", &long];
     let together = served.infer(request("encoder", 1, &texts)).await.unwrap();
     assert_eq!(values(&together), [1.0, 0.0, 2.0, 2.5, 9.0, 9.0, 1.0, 0.0]);
-}
-
-/// Rows of token ids.
-fn ids(model: &str, rows: &[&[u32]]) -> InferRequest {
-    let row = |row: &&[u32]| {
-        let ids = std::iter::once(0xff).chain(row.iter().flat_map(|id| id.to_le_bytes()));
-        (1 + 4 * row.len() as u32).to_le_bytes().into_iter().chain(ids).collect::<Vec<u8>>()
-    };
-    let data = rows.iter().flat_map(row).collect::<Vec<u8>>();
-    let mut request = request(model, 1, &[]);
-    let tensor = Tensor::new(Type::Bytes, [rows.len(), 1].as_slice(), data.into()).unwrap();
-    request.inputs[0].tensor = tensor;
-    request
-}
-
-#[tokio::test]
-async fn token_ids_give_the_vector_of_their_text() {
-    let (_folder, served) = serve(&[("encoder", false, PLAIN)]);
-    let answer = served.infer(ids("encoder", &[&[2], &[2, 4]])).await.unwrap();
-    assert_eq!(values(&answer), [1.0, 0.0, 2.0, 2.5]);
-    let error = served.infer(ids("encoder", &[&[2], &[5]])).await.unwrap_err();
-    assert!(
-        matches!(&error, Error::Malformed { message } if message.contains("id 5 is not below 5")),
-        "{error}"
-    );
 }
 
 #[tokio::test]

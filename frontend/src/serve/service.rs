@@ -9,7 +9,6 @@ use std::time::Duration;
 use parm_captures::Source;
 use parm_dispatcher::{Reject, Shape};
 use parm_protocol::client::Client;
-use parm_protocol::texts::check_ids;
 use parm_protocol::validate::{in_model_order, independent, validate};
 use parm_protocol::{
     Code, Context, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex,
@@ -212,7 +211,6 @@ impl Frontend {
         let limits = &self.core.config.requests;
         independent(&request, pool.batched)?;
         let rows = validate(&request, &pool.metadata, pool.rows(limits.max_rows))?;
-        check_ids(&request, &pool.metadata, || pool.config())?;
         let span = trace::query(&request.model.name, &request.id, None, context);
         let tensors = in_model_order(request.inputs, &pool.metadata);
         let parameters = terms::forwarded(request.parameters);

@@ -7,57 +7,55 @@ use half::{bf16, f16};
 
 use crate::Error;
 
-/// An element type of the Open Inference Protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs)] // the names say it
-pub enum DataType {
-    Bool,
-    Uint8,
-    Uint16,
-    Uint32,
-    Uint64,
-    Int8,
-    Int16,
-    Int32,
-    Int64,
-    Fp16,
-    Bf16,
-    Fp32,
-    Fp64,
-    /// Length-prefixed byte strings: u32 little-endian length, then the bytes, element after element.
-    Bytes,
+macro_rules! datatypes {
+    ($($name:ident $text:literal $size:expr,)+) => {
+        /// An element type of the Open Inference Protocol.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[allow(missing_docs)] // the names say it
+        pub enum DataType {
+            $($name,)+
+        }
+
+        impl DataType {
+            /// Every datatype, in the order of their numbers in frames.
+            pub const ALL: [DataType; 14] = [$(DataType::$name,)+];
+
+            /// Size of one element on the wire; `None` for `BYTES`, whose elements carry their own length.
+            pub const fn size(self) -> Option<usize> {
+                match self {
+                    $(DataType::$name => $size,)+
+                }
+            }
+
+            /// The protocol's spelling.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(DataType::$name => $text,)+
+                }
+            }
+        }
+    };
+}
+
+datatypes! {
+    Bool "BOOL" Some(1),
+    Uint8 "UINT8" Some(1),
+    Uint16 "UINT16" Some(2),
+    Uint32 "UINT32" Some(4),
+    Uint64 "UINT64" Some(8),
+    Int8 "INT8" Some(1),
+    Int16 "INT16" Some(2),
+    Int32 "INT32" Some(4),
+    Int64 "INT64" Some(8),
+    Fp16 "FP16" Some(2),
+    Bf16 "BF16" Some(2),
+    Fp32 "FP32" Some(4),
+    Fp64 "FP64" Some(8),
+    // Length-prefixed byte strings: u32 little-endian length, then the bytes, element after element.
+    Bytes "BYTES" None,
 }
 
 impl DataType {
-    /// Every datatype, for tables and tests.
-    pub const ALL: [DataType; 14] = [
-        DataType::Bool,
-        DataType::Uint8,
-        DataType::Uint16,
-        DataType::Uint32,
-        DataType::Uint64,
-        DataType::Int8,
-        DataType::Int16,
-        DataType::Int32,
-        DataType::Int64,
-        DataType::Fp16,
-        DataType::Bf16,
-        DataType::Fp32,
-        DataType::Fp64,
-        DataType::Bytes,
-    ];
-
-    /// Size of one element on the wire; `None` for `BYTES`, whose elements carry their own length.
-    pub const fn size(self) -> Option<usize> {
-        match self {
-            DataType::Bool | DataType::Uint8 | DataType::Int8 => Some(1),
-            DataType::Uint16 | DataType::Int16 | DataType::Fp16 | DataType::Bf16 => Some(2),
-            DataType::Uint32 | DataType::Int32 | DataType::Fp32 => Some(4),
-            DataType::Uint64 | DataType::Int64 | DataType::Fp64 => Some(8),
-            DataType::Bytes => None,
-        }
-    }
-
     /// Rounds a number to the nearest FP16 or BF16. `None` for other types, and if a finite number is out of range.
     pub fn half_precision(self, number: f64) -> Option<[u8; 2]> {
         let (bytes, is_finite) = match self {
@@ -73,26 +71,6 @@ impl DataType {
         match self {
             DataType::Bf16 => bf16::from_le_bytes(bytes).to_f64(),
             _ => f16::from_le_bytes(bytes).to_f64(),
-        }
-    }
-
-    /// The protocol's spelling.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            DataType::Bool => "BOOL",
-            DataType::Uint8 => "UINT8",
-            DataType::Uint16 => "UINT16",
-            DataType::Uint32 => "UINT32",
-            DataType::Uint64 => "UINT64",
-            DataType::Int8 => "INT8",
-            DataType::Int16 => "INT16",
-            DataType::Int32 => "INT32",
-            DataType::Int64 => "INT64",
-            DataType::Fp16 => "FP16",
-            DataType::Bf16 => "BF16",
-            DataType::Fp32 => "FP32",
-            DataType::Fp64 => "FP64",
-            DataType::Bytes => "BYTES",
         }
     }
 

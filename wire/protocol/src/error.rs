@@ -5,49 +5,52 @@ use std::time::Duration;
 
 use crate::FailedAnswer;
 
-/// The class of an error, which decides the HTTP and gRPC status (see `server::status`). Frames carry its number: new
-/// classes come last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Code {
-    /// Unknown model, version or path.
-    NotFound = 1,
-    /// The request can never succeed unchanged.
-    InvalidArgument,
-    /// The body exceeds the limit.
-    TooLarge,
-    /// A queue is full or load is shed: retry later.
-    Overloaded,
-    /// The deadline expired.
-    DeadlineExceeded,
-    /// No instance can serve the model now.
-    Unavailable,
-    /// A key is missing or unknown.
-    Unauthenticated,
-    /// The key does not allow this, or the request came from another machine.
-    PermissionDenied,
-    /// The server does not support this.
-    Unimplemented,
-    /// An internal error.
-    Internal,
-    /// The key exceeds its rate or concurrency limit: retry later.
-    TooManyRequests,
+macro_rules! classes {
+    ($($(#[$about:meta])+ $name:ident $number:literal $reason:literal,)+) => {
+        /// The class of an error, which decides the HTTP and gRPC status (see `server::status`). Frames carry its number: new
+        /// classes come last.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Code {
+            $($(#[$about])+ $name = $number,)+
+        }
+
+        impl Code {
+            /// All classes, by their numbers.
+            pub const ALL: [Code; 11] = [$(Code::$name,)+];
+
+            /// A short stable name for metrics.
+            pub const fn reason(self) -> &'static str {
+                match self {
+                    $(Code::$name => $reason,)+
+                }
+            }
+        }
+    };
 }
 
-impl Code {
-    /// All classes, by their numbers.
-    pub const ALL: [Code; 11] = [
-        Code::NotFound,
-        Code::InvalidArgument,
-        Code::TooLarge,
-        Code::Overloaded,
-        Code::DeadlineExceeded,
-        Code::Unavailable,
-        Code::Unauthenticated,
-        Code::PermissionDenied,
-        Code::Unimplemented,
-        Code::Internal,
-        Code::TooManyRequests,
-    ];
+classes! {
+    /// Unknown model, version or path.
+    NotFound 1 "not_found",
+    /// The request can never succeed unchanged.
+    InvalidArgument 2 "invalid_argument",
+    /// The body exceeds the limit.
+    TooLarge 3 "too_large",
+    /// A queue is full or load is shed: retry later.
+    Overloaded 4 "overloaded",
+    /// The deadline expired.
+    DeadlineExceeded 5 "deadline",
+    /// No instance can serve the model now.
+    Unavailable 6 "unavailable",
+    /// A key is missing or unknown.
+    Unauthenticated 7 "unauthenticated",
+    /// The key does not allow this, or the request came from another machine.
+    PermissionDenied 8 "permission_denied",
+    /// The server does not support this.
+    Unimplemented 9 "unimplemented",
+    /// An internal error.
+    Internal 10 "internal",
+    /// The key exceeds its rate or concurrency limit: retry later.
+    TooManyRequests 11 "too_many_requests",
 }
 
 /// A protocol error. Messages state what failed and what to do.
@@ -209,21 +212,9 @@ impl Error {
         Self::Overloaded { message: message.into(), retry_after: Duration::from_secs(1) }
     }
 
-    /// A short stable name for metrics.
+    /// The short stable name of its class.
     pub fn reason(&self) -> &'static str {
-        match self.code() {
-            Code::NotFound => "not_found",
-            Code::InvalidArgument => "invalid_argument",
-            Code::TooLarge => "too_large",
-            Code::Overloaded => "overloaded",
-            Code::DeadlineExceeded => "deadline",
-            Code::Unavailable => "unavailable",
-            Code::Unauthenticated => "unauthenticated",
-            Code::PermissionDenied => "permission_denied",
-            Code::TooManyRequests => "too_many_requests",
-            Code::Unimplemented => "unimplemented",
-            Code::Internal => "internal",
-        }
+        self.code().reason()
     }
 }
 

@@ -103,9 +103,10 @@ pub struct ModelConfig {
 }
 
 /// A parameter in a [`ModelConfig`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Message, Serialize, Deserialize)]
 pub struct ModelParameter {
     /// Its value as text.
+    #[prost(string, tag = "1")]
     pub string_value: String,
 }
 

@@ -7,7 +7,6 @@
 use std::str::from_utf8;
 
 use crate::fleet::ROWS;
-use crate::texts::is_marked;
 use crate::{
     Code, DataType, Error, InferRequest, ModelMetadata, NamedTensor, Parameter, Parameters, TensorMetadata,
 };
@@ -74,7 +73,7 @@ pub fn reject_sequences(parameters: &Parameters) -> Result<(), Error> {
 pub fn validate(request: &InferRequest, model: &ModelMetadata, limit: Rows) -> Result<usize, Error> {
     check_names(request, model)?;
     let batched = limit != Rows::Whole;
-    let takes_text = takes_text(model);
+    let takes_text = TAKE_TEXT.contains(&&*model.platform);
     let mut rows = None;
     for declared in &model.inputs {
         let input = find(request, model, declared)?;
@@ -106,11 +105,6 @@ pub fn validate(request: &InferRequest, model: &ModelMetadata, limit: Rows) -> R
 pub fn has_batch_dimension(model: &ModelMetadata) -> bool {
     let varies = |tensor: &TensorMetadata| tensor.shape.first() == Some(&-1);
     !model.inputs.is_empty() && model.inputs.iter().chain(&model.outputs).all(varies)
-}
-
-/// Whether a model's strings must be UTF-8, or rows of token ids if it takes them.
-pub(crate) fn takes_text(model: &ModelMetadata) -> bool {
-    TAKE_TEXT.contains(&&*model.platform)
 }
 
 /// Puts the inputs of a validated request into the model's order. Most clients send them in that order already.
@@ -201,13 +195,12 @@ fn check_tensor(input: &NamedTensor, declared: &TensorMetadata, batched: bool) -
     )))
 }
 
-/// Rejects strings that are neither UTF-8 nor rows of token ids, which [`check_ids`](crate::texts::check_ids) checks.
+/// Rejects strings that are not UTF-8.
 fn check_text(input: &NamedTensor) -> Result<(), Error> {
     if input.tensor.datatype() != DataType::Bytes {
         return Ok(());
     }
-    let is_valid = |text: &[u8]| from_utf8(text).is_ok() || is_marked(text);
-    match input.tensor.strings().position(|text| !is_valid(text)) {
+    match input.tensor.strings().position(|text| from_utf8(text).is_err()) {
         Some(number) => Err(Error::NotText { name: input.name.clone(), number }),
         None => Ok(()),
     }

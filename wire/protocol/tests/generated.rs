@@ -30,6 +30,7 @@ fn generated_code_is_what_the_proto_says() {
         .extern_path(".inference.InferBatchStatistics", "crate::BatchStatistics")
         .extern_path(".inference.ModelStatistics", "crate::ModelStatistics")
         .extern_path(".inference.ModelMetadataResponse", "crate::ModelMetadata")
+        .extern_path(".inference.ModelParameter", "crate::ModelParameter")
         .extern_path(".inference.RepositoryIndexResponse.ModelIndex", "crate::ModelIndex")
         // Inputs and outputs have the same fields.
         .extern_path(

@@ -32,7 +32,7 @@ pub(super) use library::{found, library};
 use gpu::Gpu;
 use library::entries;
 
-use super::{Chosen, Declared, Engine, Model, NOT_A_TENSOR, Signature, guarded, pack, unpack};
+use super::{Chosen, Declared, Engine, Model, NOT_A_TENSOR, Signature, guarded, pack, texts_of};
 use crate::engine::trial::operators;
 use crate::{EngineConfig, Error};
 
@@ -391,7 +391,7 @@ fn truths(tensor: &Tensor) -> Result<SessionInputValue<'_>, Error> {
 }
 
 fn texts(tensor: &Tensor) -> Result<SessionInputValue<'_>, Error> {
-    let texts = unpack(tensor)?;
+    let texts = texts_of(tensor)?;
     // The library's interface takes strings that end with it.
     if let Some(at) = texts.iter().position(|text| text.contains('\0')) {
         let message = format!("string {at} has the character U+0000, which ONNX Runtime does not take");

@@ -6,7 +6,7 @@
 //! *Choice.* Such a model is served with one input of strings. A row is a text, or a pair if the graph returns one score.
 //! The texts of a run are padded to one length, and a mask hides the padding. Outputs with a vector for each token are
 //! pooled to one for each row. Everything behind the engine then works as for other models: batches, stand-ins, hedges.
-//! A row may also be the token ids of a text, and each run returns the number of tokens of each row after the outputs.
+//! Each run returns the number of tokens of each row after the outputs.
 //!
 //! *Rejected.* The tokenizer in the frontend: it has no files of a worker's models.
 
@@ -19,13 +19,12 @@ use std::sync::Arc;
 
 use parm_parity_models::onnx;
 use parm_parity_models::repository::{POOLING, TOKENIZER};
-use parm_protocol::texts::{TokenIds, ids_of};
 use parm_protocol::{DataType, Tensor};
 
-use super::{Declared, Model, Signature, joined, text_of};
+use super::{Declared, Model, Signature, joined, texts_of};
 use crate::Error;
 use pooling::Pooling;
-use tokens::{RowTokens, TextRow, Tokenised, Tokeniser};
+use tokens::{RowTokens, Tokenised, Tokeniser};
 
 /// The name of the one input.
 const INPUT: &str = "text";
@@ -59,8 +58,7 @@ impl Texts {
         let interface = self.interface(graph)?;
         let tokeniser = self.tokeniser.limited(interface.length, interface.texts);
         let tokeniser = tokeniser.map_err(|message| Error::Run { message })?;
-        let rows = texts.chunks(interface.texts).map(|row| TextRow::Texts(row.to_vec()));
-        let rows = tokeniser.tokens(&rows.collect::<Vec<_>>())?;
+        let rows = tokeniser.tokens(texts, interface.texts)?;
         let tokenised = tokeniser.padded(&rows, interface.length, STEP);
         interface.inputs.iter().map(|(role, datatype)| tokenised.tensor(*role, *datatype)).collect()
     }
@@ -86,12 +84,11 @@ impl Texts {
         let read = || {
             let interface = Interface::of(model.signature(), self.pooling)?;
             let tokeniser = self.tokeniser.limited(interface.length, interface.texts)?;
-            let ids = tokeniser.token_ids()?;
-            Ok((Arc::new(tokeniser), Arc::new(interface), Arc::new(ids)))
+            Ok((Arc::new(tokeniser), Arc::new(interface)))
         };
         match read() {
-            Ok((tokeniser, interface, ids)) => {
-                (Box::new(TextModel { model, tokeniser, interface, ids, splits: false }), None)
+            Ok((tokeniser, interface)) => {
+                (Box::new(TextModel { model, tokeniser, interface, splits: false }), None)
             }
             Err(reason) => (model, Some(reason)),
         }
@@ -160,7 +157,6 @@ struct TextModel {
     model: Box<dyn Model>,
     tokeniser: Arc<Tokeniser>,
     interface: Arc<Interface>,
-    ids: Arc<TokenIds>,
     /// Whether many long rows run in parts.
     splits: bool,
 }
@@ -184,23 +180,6 @@ impl TextModel {
     }
 }
 
-impl Interface {
-    /// The rows of the input.
-    fn rows(&self, text: &Tensor) -> Result<Vec<TextRow>, Error> {
-        let strings: Vec<&[u8]> = text.strings().collect();
-        let row = |row: &[&[u8]]| {
-            let [only] = row else {
-                return row.iter().map(|text| text_of(text)).collect::<Result<_, _>>().map(TextRow::Texts);
-            };
-            match ids_of(only) {
-                Some(ids) => Ok(TextRow::Ids(ids)),
-                None => Ok(TextRow::Texts(vec![text_of(only)?])),
-            }
-        };
-        strings.chunks(self.texts).map(row).collect()
-    }
-}
-
 impl Model for TextModel {
     fn signature(&self) -> &Signature {
         &self.interface.signature
@@ -213,7 +192,7 @@ impl Model for TextModel {
         if text.shape().get(1) != Some(&in_row) {
             return Err(failed(format!("a row has {in_row} texts, and the shape is {:?}", text.shape())));
         }
-        let rows = self.tokeniser.tokens(&self.interface.rows(text)?)?;
+        let rows = self.tokeniser.tokens(&texts_of(text)?, in_row)?;
         if !self.splits {
             return self.run_part(&rows);
         }
@@ -231,8 +210,8 @@ impl Model for TextModel {
         self.splits = signature.outputs.iter().zip(pooled).all(has_one_shape);
     }
 
-    fn token_ids(&self) -> Option<&TokenIds> {
-        Some(&self.ids)
+    fn counts_tokens(&self) -> bool {
+        true
     }
 
     fn fix_rows(&mut self, wanted: &[usize]) -> Result<Vec<usize>, Error> {
@@ -245,8 +224,8 @@ impl Model for TextModel {
     }
 
     fn replica(&self) -> Option<Box<dyn Model>> {
-        let (tokeniser, interface, ids) = (self.tokeniser.clone(), self.interface.clone(), self.ids.clone());
-        let own = |model| Self { model, tokeniser, interface, ids, splits: self.splits };
+        let (tokeniser, interface) = (self.tokeniser.clone(), self.interface.clone());
+        let own = |model| Self { model, tokeniser, interface, splits: self.splits };
         self.model.replica().map(|model| Box::new(own(model)) as Box<dyn Model>)
     }
 }

@@ -6,7 +6,6 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD_NO_PAD;
 use parm_parity_models::repository::TOKENIZER;
-use parm_protocol::texts::TokenIds;
 use serde::Deserialize;
 use serde_json::Value;
 use tokenizers::{
@@ -28,14 +27,6 @@ pub(super) struct Tokeniser {
     most: usize,
     /// The id of padding, if it is known.
     padding: Option<u32>,
-}
-
-/// A row of a text model.
-pub(super) enum TextRow {
-    /// A text, or the two of a pair.
-    Texts(Vec<String>),
-    /// The ids of one text, from a client with its own tokenizer.
-    Ids(Vec<u32>),
 }
 
 /// The token ids of rows, padded to one length.
@@ -114,34 +105,9 @@ impl Tokeniser {
         Ok(Self { tokenizer, most, padding })
     }
 
-    /// The token ids that rows of one text may have in place of it.
-    pub(super) fn token_ids(&self) -> Result<TokenIds, String> {
-        let (first, last) = self.framing().map_err(|error| error.to_string())?;
-        let vocabulary = self.tokenizer.get_vocab(true).into_values();
-        let largest = vocabulary.chain(first.iter().chain(&last).copied()).max();
-        let vocabulary = largest.map_or(0, |largest| largest.saturating_add(1));
-        // Some models end a row with the token that also pads.
-        let padding = self.padding.filter(|padding| !first.contains(padding) && !last.contains(padding));
-        Ok(TokenIds { vocabulary, first, last, padding, longest: self.most })
-    }
-
-    /// The special tokens that it adds before and after each text.
-    fn framing(&self) -> tokenizers::Result<(Vec<u32>, Vec<u32>)> {
-        let sample = self.tokenizer.encode("a", true)?;
-        let tokens =
-            || sample.get_ids().iter().copied().zip(sample.get_special_tokens_mask().iter().copied());
-        let special = |token: &(u32, u32)| token.1 == 1;
-        let first: Vec<u32> = tokens().take_while(special).map(|token| token.0).collect();
-        let mut last: Vec<u32> = tokens().rev().take_while(special).map(|token| token.0).collect();
-        last.reverse();
-        // A tokenizer that makes no token of the sample does not show the place of its special tokens.
-        let added = self.tokenizer.get_post_processor().map_or(0, |it| it.added_tokens(false));
-        Ok(if first.len() + last.len() == added { (first, last) } else { Default::default() })
-    }
-
-    /// The tokens of each row.
-    pub(super) fn tokens(&self, rows: &[TextRow]) -> Result<Vec<RowTokens>, Error> {
-        rows.iter().map(|row| self.row(row)).collect()
+    /// The tokens of each row of so many texts.
+    pub(super) fn tokens(&self, texts: &[String], in_row: usize) -> Result<Vec<RowTokens>, Error> {
+        texts.chunks(in_row).map(|row| self.row(row)).collect()
     }
 
     /// These rows in a fixed length or in a multiple of `step`.
@@ -160,14 +126,9 @@ impl Tokeniser {
         }
     }
 
-    fn row(&self, row: &TextRow) -> Result<RowTokens, Error> {
-        match row {
-            TextRow::Texts(texts) => {
-                let tokens = self.encoded(texts)?;
-                Ok(RowTokens { ids: tokens.get_ids().to_vec(), kinds: tokens.get_type_ids().to_vec() })
-            }
-            TextRow::Ids(ids) => Ok(RowTokens { ids: ids.clone(), kinds: vec![0; ids.len()] }),
-        }
+    fn row(&self, row: &[String]) -> Result<RowTokens, Error> {
+        let tokens = self.encoded(row)?;
+        Ok(RowTokens { ids: tokens.get_ids().to_vec(), kinds: tokens.get_type_ids().to_vec() })
     }
 
     fn encoded(&self, row: &[String]) -> Result<Encoding, Error> {
@@ -259,7 +220,7 @@ mod tests {
         let row = |texts: &[&str]| {
             let texts: Vec<_> = texts.iter().map(|text| (*text).to_owned()).collect();
             let tokeniser = tokeniser().limited(None, texts.len()).unwrap();
-            tokeniser.row(&TextRow::Texts(texts)).unwrap().ids
+            tokeniser.row(&texts).unwrap().ids
         };
         assert_eq!(row(&["1 2 3"]), [8, 1, 2, 3, 9]);
         assert_eq!(row(&["0 0 1 2 3 4"]), [8, 1, 2, 3, 4, 9]);
@@ -270,17 +231,10 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_those_of_the_vocabulary_between_special_tokens() {
-        let ids = tokeniser().limited(None, 1).unwrap().token_ids().unwrap();
-        let wanted = TokenIds { vocabulary: 10, first: vec![8], last: vec![9], padding: None, longest: 6 };
-        assert_eq!(ids, wanted);
-    }
-
-    #[test]
     fn rows_are_counted_without_padding() {
-        let rows = [TextRow::Texts(vec!["1 2 3".into()]), TextRow::Ids(vec![8, 4, 9])];
+        let texts = ["1 2 3", "4"].map(str::to_owned);
         let tokeniser = tokeniser().limited(None, 1).unwrap();
-        let tokens = tokeniser.padded(&tokeniser.tokens(&rows).unwrap(), None, 16);
+        let tokens = tokeniser.padded(&tokeniser.tokens(&texts, 1).unwrap(), None, 16);
         assert_eq!((tokens.length, &tokens.counts[..]), (6, &[5, 3][..]));
         assert_eq!(tokens.ids, [8, 1, 2, 3, 9, 0, 8, 4, 9, 0, 0, 0]);
         assert_eq!(tokens.mask(), [1, 1, 1, 1, 1, 0, 1, 1, 1, 0, 0, 0]);

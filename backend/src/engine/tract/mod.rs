@@ -29,7 +29,7 @@ use tract_onnx::tract_hir::internal::{
     DimFact, GenericFactoid, InferenceFact, ShapeFactoid, Tensor as Native, ToDim,
 };
 
-use super::{Declared, Engine, Model, NOT_A_TENSOR, Signature, TRY_ORT, guarded, pack, unpack};
+use super::{Declared, Engine, Model, NOT_A_TENSOR, Signature, TRY_ORT, guarded, pack, texts_of};
 use crate::{EngineConfig, Error};
 
 /// The engine, with or without graph optimisation.
@@ -272,7 +272,7 @@ fn describe(error: &TractError) -> String {
 fn to_native(tensor: &Tensor) -> Result<TValue, Error> {
     let datatype = native_type(tensor.datatype())?;
     if datatype == DatumType::String {
-        let strings = unpack(tensor)?;
+        let strings = texts_of(tensor)?;
         return Ok(tensor1(&strings).into_shape(tensor.shape()).map_err(failed)?.into_tvalue());
     }
     let mut native = Native::zero_dt(datatype, tensor.shape()).map_err(failed)?;

@@ -13,8 +13,8 @@ use super::inference::InferParameter;
 use super::inference::infer_parameter::ParameterChoice;
 use super::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 use crate::{
-    DataType, Error, InferRequest, InferResponse, ModelConfig, ModelConfigTensor, ModelParameter, ModelRef,
-    NamedTensor, Parameter, Parameters, Place, RequestedOutput, ServerMetadata, Shape, Tensor,
+    DataType, Error, InferRequest, InferResponse, ModelConfig, ModelConfigTensor, ModelRef, NamedTensor,
+    Parameter, Parameters, Place, RequestedOutput, ServerMetadata, Shape, Tensor,
 };
 
 /// A request from its message; raw tensors share the message's bytes.
@@ -96,53 +96,36 @@ pub fn server_from_message(from: pb::ServerMetadataResponse) -> ServerMetadata {
 pub fn config_to_message(from: ModelConfig) -> pb::ModelConfig {
     let data_type =
         |name: &str| pb::DataType::from_str_name(name).unwrap_or(pb::DataType::TypeInvalid).into();
-    let input = |from: ModelConfigTensor| pb::ModelInput {
-        data_type: data_type(&from.data_type),
-        name: from.name,
-        dims: from.dims,
+    let tensors = |from: Vec<ModelConfigTensor>| {
+        from.into_iter().map(|tensor| (tensor.name, data_type(&tensor.data_type), tensor.dims))
     };
-    let output = |from: ModelConfigTensor| pb::ModelOutput {
-        data_type: data_type(&from.data_type),
-        name: from.name,
-        dims: from.dims,
-    };
+    let input = |(name, data_type, dims)| pb::ModelInput { name, data_type, dims };
+    let output = |(name, data_type, dims)| pb::ModelOutput { name, data_type, dims };
     pb::ModelConfig {
         name: from.name,
         platform: from.platform,
         max_batch_size: from.max_batch_size,
-        input: from.input.into_iter().map(input).collect(),
-        output: from.output.into_iter().map(output).collect(),
-        parameters: from
-            .parameters
-            .into_iter()
-            .map(|(name, value)| (name, pb::ModelParameter { string_value: value.string_value }))
-            .collect(),
+        input: tensors(from.input).map(input).collect(),
+        output: tensors(from.output).map(output).collect(),
+        parameters: from.parameters,
     }
 }
 
 /// A model's configuration from its message.
 pub fn config_from_message(from: pb::ModelConfig) -> ModelConfig {
-    let input = |from: pb::ModelInput| ModelConfigTensor {
-        data_type: from.data_type().as_str_name().to_owned(),
-        name: from.name,
-        dims: from.dims,
+    let tensor = |data_type: pb::DataType, name, dims| {
+        let data_type = data_type.as_str_name().to_owned();
+        ModelConfigTensor { name, data_type, dims }
     };
-    let output = |from: pb::ModelOutput| ModelConfigTensor {
-        data_type: from.data_type().as_str_name().to_owned(),
-        name: from.name,
-        dims: from.dims,
-    };
+    let input = |from: pb::ModelInput| tensor(from.data_type(), from.name, from.dims);
+    let output = |from: pb::ModelOutput| tensor(from.data_type(), from.name, from.dims);
     ModelConfig {
         name: from.name,
         platform: from.platform,
         max_batch_size: from.max_batch_size,
         input: from.input.into_iter().map(input).collect(),
         output: from.output.into_iter().map(output).collect(),
-        parameters: from
-            .parameters
-            .into_iter()
-            .map(|(name, value)| (name, ModelParameter { string_value: value.string_value }))
-            .collect(),
+        parameters: from.parameters,
     }
 }
 
@@ -231,6 +214,7 @@ fn tensors_to(tensors: Vec<NamedTensor>) -> (Vec<InferInputTensor>, Vec<Bytes>) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ModelParameter;
 
     #[test]
     fn server_metadata_survives_the_wire() {

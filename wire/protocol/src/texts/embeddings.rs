@@ -5,7 +5,6 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::packed::TextsOrIds;
 use super::{Exchange, Packed, normalised, output, total_tokens, written};
 use crate::bounds::Room;
 use crate::{Error, InferResponse};
@@ -14,7 +13,7 @@ use crate::{Error, InferResponse};
 #[derive(Debug, Deserialize)]
 pub struct Embeddings {
     model: String,
-    input: TextsOrIds,
+    input: Packed,
     encoding_format: Option<Encoding>,
     dimensions: Option<usize>,
 }
@@ -77,7 +76,7 @@ impl Exchange for Embeddings {
     }
 
     fn rows(&mut self, _room: &mut Room) -> Result<Packed, Error> {
-        Ok(std::mem::take(&mut self.input.0))
+        Ok(std::mem::take(&mut self.input))
     }
 
     fn answer(&self, response: &InferResponse, rows: usize) -> Result<Bytes, Error> {
@@ -101,7 +100,7 @@ impl Exchange for Embeddings {
 /// `POST /embed` of Text Embeddings Inference. Its other fields change nothing here: long texts are always cut.
 #[derive(Debug, Deserialize)]
 pub struct Embed {
-    inputs: TextsOrIds,
+    inputs: Packed,
     normalize: Option<bool>,
 }
 
@@ -110,7 +109,7 @@ impl Exchange for Embed {
     const OPENAI: bool = false;
 
     fn rows(&mut self, _room: &mut Room) -> Result<Packed, Error> {
-        Ok(std::mem::take(&mut self.inputs.0))
+        Ok(std::mem::take(&mut self.inputs))
     }
 
     fn answer(&self, response: &InferResponse, rows: usize) -> Result<Bytes, Error> {

@@ -5,7 +5,6 @@
 //! of parm's own text models or any other of this form.
 
 mod embeddings;
-mod ids;
 mod packed;
 mod rerank;
 
@@ -16,8 +15,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use embeddings::{Embed, Embeddings};
-pub(crate) use ids::is_marked;
-pub use ids::{TokenIds, check_ids, ids_of};
 pub use packed::Packed;
 pub use rerank::{Rerank, ScoreDocuments};
 

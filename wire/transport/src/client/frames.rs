@@ -21,7 +21,7 @@ use super::http::Http;
 use super::http1::Upgraded;
 use super::requests::by_deadline;
 use super::{Config, status};
-use crate::frames::{Connection, EXTENSION, GRANTS, Negotiated, PATH, PROTOCOL, Socket};
+use crate::frames::{Connection, EXTENSION, Negotiated, PATH, PROTOCOL, Socket};
 
 const BINARY: &str = "binary_tensor_data";
 
@@ -174,11 +174,10 @@ impl Frames {
         self.current.read().as_ref().filter(|connection| connection.is_open()).cloned()
     }
 
-    async fn negotiate(&self, http: &Http, asks: bool) -> Result<(Negotiated, Socket, Bytes), Error> {
-        let mut ask = http.get(PATH).header(header::CONNECTION, "upgrade").header(header::UPGRADE, PROTOCOL);
-        if asks {
-            ask = ask.header(GRANTS, "1");
-        }
+    async fn negotiate(&self, http: &Http, grants: bool) -> Result<(Negotiated, Socket, Bytes), Error> {
+        let (name, terms) = Negotiated { grants, ..Negotiated::default() }.header();
+        let ask = http.get(PATH).header(header::CONNECTION, "upgrade").header(header::UPGRADE, PROTOCOL);
+        let ask = ask.header(name, terms);
         let limit = self.config.connect_timeout;
         let upgrade = tokio::time::timeout(limit, http.upgrade(ask)).await.unwrap_or_else(|_| {
             let message = format!("timed out negotiating frames after {limit:?}");

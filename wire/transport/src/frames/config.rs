@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
+use serde::{Deserialize, Serialize};
 
 use crate::Budget;
 use crate::keys::Caller;
@@ -64,63 +65,51 @@ impl Default for Config {
     }
 }
 
-/// The path of the upgrade: `GET` with `connection: upgrade` and `upgrade: parm-frames/1`.
+/// The path of the upgrade: `GET` with `connection: upgrade` and `upgrade: parm-frames/2`.
 pub(crate) const PATH: &str = "/v2/frames";
 
 /// The protocol's name and version in the `upgrade` header. A change that older peers cannot read is a new version.
-pub(crate) const PROTOCOL: &str = "parm-frames/1";
+pub(crate) const PROTOCOL: &str = "parm-frames/2";
 
 /// The extension in `GET /v2` of a server that offers frames.
 pub(crate) const EXTENSION: &str = "parm_frames";
 
-const MAX_BODY: HeaderName = HeaderName::from_static("parm-frames-max-body");
-const MAX_IN_FLIGHT: HeaderName = HeaderName::from_static("parm-frames-max-in-flight");
+/// The header of [`Negotiated`], as JSON.
+const TERMS: HeaderName = HeaderName::from_static("parm-frames");
 
-/// `1` if the peer supports grants: a client that sends it asks for them, a server that returns it grants its room. Other peers
-/// neither send it nor receive messages of grants.
-pub(crate) const GRANTS: HeaderName = HeaderName::from_static("parm-frames-grants");
-
-/// Jobs that a server with grants runs at a time.
-const SLOTS: HeaderName = HeaderName::from_static("parm-frames-slots");
-
-/// The limits of a server, in the headers of its `101 Switching Protocols`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What both sides say when they agree on frames: a server its limits, in `101 Switching Protocols`, and a client whether it asks
+/// for grants. What is missing is unlimited, or no.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Negotiated {
     pub(crate) max_body_bytes: u32,
-    pub(crate) max_in_flight: u32,
-    /// Whether it grants its room to clients that ask.
+    pub(crate) max_in_flight: NonZeroU32,
+    /// A client that says so asks for grants, and a server that says so grants its room. Other peers receive no messages of
+    /// grants.
     pub(crate) grants: bool,
-    /// Jobs that it runs at a time, if it states them.
+    /// Jobs that the server runs at a time, if it states them.
     pub(crate) slots: Option<NonZeroU16>,
+}
+
+impl Default for Negotiated {
+    fn default() -> Self {
+        Self { max_body_bytes: u32::MAX, max_in_flight: NonZeroU32::MAX, grants: false, slots: None }
+    }
 }
 
 impl Negotiated {
     pub(crate) fn of(config: &Config) -> Self {
-        Self {
-            max_body_bytes: config.max_body_bytes.get(),
-            max_in_flight: config.max_in_flight.get(),
-            grants: false,
-            slots: None,
-        }
+        let (max_body_bytes, max_in_flight) = (config.max_body_bytes.get(), config.max_in_flight);
+        Self { max_body_bytes, max_in_flight, ..Self::default() }
     }
 
-    /// Reads a server's limits; a missing limit means none.
     pub(crate) fn from_headers(headers: &HeaderMap) -> Self {
-        let number = |name| headers.get(name)?.to_str().ok()?.parse::<u32>().ok();
-        Self {
-            max_body_bytes: number(MAX_BODY).unwrap_or(u32::MAX),
-            max_in_flight: number(MAX_IN_FLIGHT).unwrap_or(u32::MAX).max(1),
-            grants: offers_grants(headers),
-            slots: headers.get(SLOTS).and_then(|value| value.to_str().ok()?.parse().ok()),
-        }
+        let said = headers.get(TERMS).and_then(|value| serde_json::from_slice(value.as_bytes()).ok());
+        said.unwrap_or_default()
     }
 
-    pub(crate) fn headers(&self) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
-        let limits = [(MAX_BODY, self.max_body_bytes.into()), (MAX_IN_FLIGHT, self.max_in_flight.into())];
-        limits.into_iter().chain(self.slots.map(|slots| (SLOTS, slots.get().into())))
+    pub(crate) fn header(&self) -> (HeaderName, HeaderValue) {
+        let said = serde_json::json!(self).to_string();
+        (TERMS, said.try_into().expect("numbers in JSON are ASCII"))
     }
-}
-
-pub(crate) fn offers_grants(headers: &HeaderMap) -> bool {
-    headers.get(GRANTS).is_some_and(|value| value == "1")
 }

@@ -73,7 +73,7 @@ impl Connection {
         let (read, write) = socket.into_split();
         let limits = Negotiated {
             max_body_bytes: limits.max_body_bytes.min(config.max_body_bytes.get()),
-            max_in_flight: limits.max_in_flight.min(config.max_in_flight.get()),
+            max_in_flight: limits.max_in_flight.min(config.max_in_flight),
             ..limits
         };
         let writer = Writer::new(write, config.max_queued_bytes.get());
@@ -154,9 +154,9 @@ impl Call<'_> {
     ) -> Result<InferResponse, Error> {
         let link = self.link;
         let remaining = context.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let (traceparent, share) = (context.traceparent.clone(), context.share.clone());
+        let (traceparent, share) = (context.traceparent.as_deref(), context.share.as_deref());
         let envelope = Envelope { remaining, traceparent, share };
-        let frame = codec::encode_request(self.id, request, &envelope, link.limits.max_body_bytes as usize)?;
+        let frame = codec::encode_request(self.id, request, envelope, link.limits.max_body_bytes as usize)?;
         link.writer.offer(frame, self.urgency).map_err(|refused| link.refusal(refused))?;
         self.stage = Stage::Sent;
         link.count_sent();
@@ -200,7 +200,7 @@ impl Link {
             return Err(self.transport("the server is draining"));
         }
         let in_flight = calls.waiting.len();
-        if in_flight >= self.limits.max_in_flight as usize {
+        if in_flight >= self.limits.max_in_flight.get() as usize {
             return Err(Error::overloaded(format!(
                 "{in_flight} requests are in progress at {}, its limit",
                 self.peer

@@ -10,9 +10,8 @@
 
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use parm_grants::{Ask, Class, Order, Told};
-use parm_protocol::Error;
 use smallvec::SmallVec;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,21 +39,10 @@ pub(super) enum Kind {
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Self> {
-        Some(match byte {
-            1 => Kind::Request,
-            2 => Kind::Response,
-            3 => Kind::Failure,
-            4 => Kind::Cancel,
-            5 => Kind::Ping,
-            6 => Kind::Pong,
-            7 => Kind::GoAway,
-            8 => Kind::Granted,
-            9 => Kind::Recalled,
-            10 => Kind::Shared,
-            11 => Kind::Ask,
-            12 => Kind::Return,
-            _ => return None,
-        })
+        use Kind::*;
+        let all =
+            [Request, Response, Failure, Cancel, Ping, Pong, GoAway, Granted, Recalled, Shared, Ask, Return];
+        all.into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 
@@ -102,9 +90,7 @@ pub(super) fn padded(length: usize) -> usize {
     length.next_multiple_of(ALIGNMENT)
 }
 
-/// Tensors up to this size are copied after the head, which costs less than another slice for the system call.
-const INLINE: usize = 8 << 10;
-
+/// The header and the body.
 #[derive(Debug)]
 pub(super) struct Frame {
     pub(super) chunks: SmallVec<[Bytes; 4]>,
@@ -119,57 +105,6 @@ impl Frame {
 
     pub(super) fn len(&self) -> usize {
         self.chunks.iter().map(Bytes::len).sum()
-    }
-}
-
-/// Builds a frame whose body is a head (its length as u32 in front) and then tensors' bytes, each part padded.
-pub(super) struct Builder {
-    bytes: BytesMut,
-}
-
-/// Offsets of the head's length and of the head.
-const HEAD_AT: usize = LENGTH + 4;
-
-impl Builder {
-    /// `expected`: approximate bytes of the head and the small tensors.
-    pub(super) fn new(expected: usize) -> Self {
-        let mut bytes = BytesMut::with_capacity(HEAD_AT + expected);
-        bytes.resize(HEAD_AT, 0);
-        Self { bytes }
-    }
-
-    pub(super) fn head(&mut self) -> &mut BytesMut {
-        &mut self.bytes
-    }
-
-    /// Adds the tensors and fills in the header; `limit` is the largest body that the peer accepts.
-    pub(super) fn finish<'a, D>(self, kind: Kind, id: u64, data: D, limit: usize) -> Result<Frame, Error>
-    where
-        D: Iterator<Item = &'a Bytes> + Clone,
-    {
-        let Self { mut bytes } = self;
-        let head = bytes.len() - HEAD_AT;
-        let body = data.clone().fold(padded(4 + head), |sum, data| sum.saturating_add(padded(data.len())));
-        let length =
-            u32::try_from(body).ok().filter(|_| body <= limit).ok_or(Error::BodyTooLarge { limit })?;
-        bytes[..LENGTH].copy_from_slice(&Header { kind, id, body: length }.to_bytes());
-        bytes[LENGTH..HEAD_AT].copy_from_slice(&(head as u32).to_le_bytes());
-        bytes.resize(LENGTH + padded(4 + head), 0);
-
-        let mut chunks = SmallVec::new();
-        for data in data {
-            if data.len() <= INLINE {
-                bytes.extend_from_slice(data);
-            } else {
-                chunks.push(bytes.split().freeze());
-                chunks.push(data.clone());
-            }
-            bytes.resize(bytes.len() + padded(data.len()) - data.len(), 0);
-        }
-        if !bytes.is_empty() {
-            chunks.push(bytes.freeze());
-        }
-        Ok(Frame { chunks })
     }
 }
 
@@ -237,29 +172,12 @@ mod tests {
         }
     }
 
-    fn header(frame: &Frame) -> Header {
-        Header::from_bytes(frame.chunks[0].first_chunk().unwrap()).unwrap()
-    }
-
     #[test]
-    fn every_message_survives_the_wire() {
-        for sent in [Told::Granted, Told::Recalled, Told::Shared(true), Told::Shared(false)] {
-            let header = header(&told(sent));
-            assert_eq!((read_told(&header), read_order(&header)), (Some(sent), None));
-        }
+    fn longest_wait_is_sent() {
         let ask =
-            |class, micros, jobs| Order::Ask(Ask { class, waited: Duration::from_micros(micros), jobs });
-        let asks = [
-            ask(Class::Late, 0, u16::MAX),
-            ask(Class::First, u32::MAX.into(), 0),
-            ask(Class::Spare, 1, 1),
-            Order::Return,
-        ];
-        for sent in asks {
-            let header = header(&order(sent));
-            assert_eq!((read_told(&header), read_order(&header)), (None, Some(sent)));
-        }
-        let longest = header(&order(ask(Class::First, u64::MAX, 1)));
-        assert_eq!(read_order(&longest), Some(ask(Class::First, u32::MAX.into(), 1)));
+            |micros| Order::Ask(Ask { class: Class::First, waited: Duration::from_micros(micros), jobs: 1 });
+        let frame = order(ask(u64::MAX));
+        let header = Header::from_bytes(frame.chunks[0].first_chunk().unwrap()).unwrap();
+        assert_eq!(read_order(&header), Some(ask(u32::MAX.into())));
     }
 }

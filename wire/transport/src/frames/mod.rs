@@ -23,13 +23,12 @@ mod serving;
 mod socket;
 #[cfg(test)]
 mod tests;
-mod wire;
 mod writer;
 
 #[doc(hidden)]
 pub use codec::survives;
 pub use config::Config;
-pub(crate) use config::{EXTENSION, GRANTS, Limits, Negotiated, PATH, PROTOCOL, offers_grants};
+pub(crate) use config::{EXTENSION, Limits, Negotiated, PATH, PROTOCOL};
 pub(crate) use connection::Connection;
 pub(crate) use serving::serve;
 pub use socket::Socket;

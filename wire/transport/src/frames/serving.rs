@@ -216,16 +216,16 @@ impl<S: InferenceService> Serving<S> {
             let weight = bounds::weight(&decoded.0).min(self.max_body);
             share.as_ref().map_or(Ok(()), |share| share.cover(weight)).map(|()| decoded)
         });
-        let (request, envelope) = match decoded {
+        let (request, remaining, traceparent) = match decoded {
             Ok(decoded) => decoded,
             Err(error) => return self.reject(id, &error),
         };
         drop(incoming.body);
         let context = Context {
             arrived,
-            deadline: envelope.remaining.and_then(|remaining| arrived.checked_add(remaining)),
+            deadline: remaining.and_then(|remaining| arrived.checked_add(remaining)),
             transport: Transport::Frames,
-            traceparent: envelope.traceparent,
+            traceparent,
             caller,
             key: visit.caller().name(),
         };

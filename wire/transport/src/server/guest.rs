@@ -15,10 +15,9 @@ use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 use parm_protocol::{Error, InferenceService, Transport};
 
-use super::auth::Reach;
 use super::body;
 use super::requests::lasting;
-use super::shared::Shared;
+use super::shared::{Reach, Shared};
 use crate::keys::{self, Access, Route};
 use crate::listening::Lent;
 

@@ -1,10 +1,9 @@
 //! The server of the protocol, generic over [`InferenceService`]: frontend and worker use the same one.
 //!
-//! Connections are those of [`listening`](crate::listening). Reading order: `requests` lets them in with `auth`, `rest` and `grpc` answer them, `forward`
+//! Connections are those of [`listening`](crate::listening). Reading order: `requests` lets them in with `shared`, `rest` and `grpc` answer them, `forward`
 //! passes them on, `upgrade` takes a connection over to frames, `status` maps errors, `page` serves metrics, `guest` lets another
 //! protocol in.
 
-mod auth;
 mod body;
 mod call;
 mod config;
@@ -32,8 +31,8 @@ pub(crate) use status::{grpc as status_of, trailers};
 #[cfg(test)]
 pub(crate) use upgrade::upgrade;
 
-use auth::Reach;
 use parm_protocol::{Error, InferenceService};
+use shared::Reach;
 pub(crate) use shared::Shared;
 
 use crate::keys::Keys;

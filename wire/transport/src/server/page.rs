@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use parm_protocol::{Code, Error};
 
-use super::auth::{self, Reach};
+use super::shared::{self, Reach};
 use super::{ModelControl, rest};
 use crate::keys::{self, Access, Keys, METRICS, Route};
 use crate::listening::{Answers, Lent};
@@ -95,7 +95,7 @@ async fn told(pages: &Pages, request: Request<Lent<Incoming>>) -> Result<(&'stat
     let access = found.map(|route| route.access);
     // A worker with faults enabled, for an experiment, accepts them from other machines too.
     let (needed, local) = (access.unwrap_or(Access::AnyKey), ModelControl::Local);
-    let _visit = auth::check(&pages.keys, local, request.headers(), needed, Reach::Local)?;
+    let _visit = shared::check(&pages.keys, local, request.headers(), needed, Reach::Local)?;
     let Some(page) = pages.pages.iter().find(|page| keys::methods(page.routes, path).next().is_some()) else {
         let known: Vec<_> = pages.pages.iter().flat_map(|page| page.routes).map(|route| route.path).collect();
         let message = format!("unknown path '{path}': this address has {}", known.join(", "));

@@ -1,17 +1,20 @@
-//! State that all connections of a server share.
+//! State that all connections of a server share, and the access of their requests.
+//!
+//! With keys, the role of a key decides. Without keys every client may request predictions, and changes are allowed
+//! from this machine only.
 
 use std::sync::Arc;
 
+use http::header::ORIGIN;
 use http::{HeaderMap, Method};
 use parm_protocol::{Error, InferRequest, InferenceService, Transport, bounds};
 
-use super::auth::{self, Reach};
-use super::config::Config;
+use super::config::{Config, ModelControl};
 use super::grpc::Reflection;
 use crate::Budget;
 use crate::budget::Share;
 use crate::keys::{Access, Keys, Visit};
-use crate::listening::{Ages, Drain};
+use crate::listening::{Ages, Drain, Listener};
 
 pub(crate) struct Shared<S> {
     pub(super) service: Arc<S>,
@@ -34,7 +37,7 @@ impl<S: InferenceService> Shared<S> {
 
     /// Checks whether a request with these headers, from a listener of this reach, has `access`.
     pub(super) fn check(&self, headers: &HeaderMap, access: Access, reach: Reach) -> Result<Visit, Error> {
-        auth::check(&self.keys, self.config.model_control, headers, access, reach)
+        check(&self.keys, self.config.model_control, headers, access, reach)
     }
 
     /// Charges the decoded request to the byte budget if it is larger than its body. The charge never exceeds the
@@ -54,5 +57,67 @@ impl<S: InferenceService> Shared<S> {
     pub(super) fn rejected(&self, error: Error, transport: Transport) -> Error {
         self.service.rejected(&error, transport);
         error
+    }
+}
+
+/// The clients that can reach a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// This machine: a loopback address or a Unix socket.
+    Local,
+    /// Other machines as well.
+    Open,
+}
+
+impl Reach {
+    /// The reach of a listener.
+    pub(super) fn of(listener: &Listener) -> Self {
+        if listener.is_local() { Reach::Local } else { Reach::Open }
+    }
+}
+
+/// Checks whether a request with these headers, from a listener of this reach, has `access`. `control` says who has it without
+/// keys.
+pub(super) fn check(
+    keys: &Keys,
+    control: ModelControl,
+    headers: &HeaderMap,
+    access: Access,
+    reach: Reach,
+) -> Result<Visit, Error> {
+    if keys.are_asked_for() {
+        return keys.admit(headers, access);
+    }
+    if access != Access::Control {
+        return Ok(Visit::default());
+    }
+    if control == ModelControl::Nobody {
+        return Err(Error::ModelControl);
+    }
+    // Browsers reach listeners that only this machine can reach. They name the page's origin in every request that
+    // changes something.
+    if reach == Reach::Open || headers.contains_key(ORIGIN) {
+        return Err(Error::LocalOnly);
+    }
+    Ok(Visit::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_are_loaded_locally_only_without_keys() {
+        let control = |model_control, reach, headers: &HeaderMap| {
+            let check = |access| check(&Keys::none(), model_control, headers, access, reach).map(drop);
+            assert_eq!(check(Access::Infer), Ok(()));
+            check(Access::Control)
+        };
+        let (none, page) =
+            (HeaderMap::new(), HeaderMap::from_iter([(ORIGIN, "http://127.0.0.1:8000".parse().unwrap())]));
+        assert_eq!(control(ModelControl::Local, Reach::Local, &none), Ok(()));
+        assert_eq!(control(ModelControl::Local, Reach::Open, &none), Err(Error::LocalOnly));
+        assert_eq!(control(ModelControl::Local, Reach::Local, &page), Err(Error::LocalOnly));
+        assert_eq!(control(ModelControl::Nobody, Reach::Local, &none), Err(Error::ModelControl));
     }
 }

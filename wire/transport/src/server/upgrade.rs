@@ -35,13 +35,10 @@ pub(crate) fn upgrade<S: InferenceService, B>(
         *response.status_mut() = StatusCode::UPGRADE_REQUIRED;
         return response;
     };
-    let giver = shared.service.giver().filter(|_| frames::offers_grants(request.headers()));
+    let giver = shared.service.giver().filter(|_| Negotiated::from_headers(request.headers()).grants);
     let (grants, slots) = (giver.is_some(), giver.and_then(|giver| giver.slots()));
     let config = shared.config.frames();
-    headers.extend(Negotiated { slots, ..Negotiated::of(&config) }.headers());
-    if grants {
-        headers.insert(frames::GRANTS, HeaderValue::from_static("1"));
-    }
+    headers.extend([Negotiated { slots, grants, ..Negotiated::of(&config) }.header()]);
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let limits =
         frames::Limits { config, budget: shared.budget.clone(), caller, age: shared.ages.next(), grants };

@@ -9,34 +9,19 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, ConfigBuilder, Error, RootCertStore, ServerConfig, WantsVersions};
 use x509_parser::time::ASN1Time;
 
+use super::Config;
 use super::files::{Certified, Files};
 use super::verify::{Callers, Named};
-use super::{Config, Spoken};
 
-const HTTP1: &[u8] = b"http/1.1";
-const HTTP2: &[u8] = b"h2";
+pub(super) const HTTP1: &[u8] = b"http/1.1";
+pub(super) const HTTP2: &[u8] = b"h2";
 
 /// Everything that handshakes need, from files of the same read.
 pub(super) struct Identity {
     pub(super) servers: Option<Arc<ServerConfig>>,
-    pub(super) clients: Option<Clients>,
+    pub(super) clients: Option<Arc<ClientConfig>>,
     pub(super) not_before: Option<SystemTime>,
     pub(super) not_after: Option<SystemTime>,
-}
-
-/// The configuration for each protocol inside of TLS.
-pub(super) struct Clients {
-    http1: Arc<ClientConfig>,
-    http2: Arc<ClientConfig>,
-}
-
-impl Clients {
-    pub(super) fn get(&self, spoken: Spoken) -> Arc<ClientConfig> {
-        match spoken {
-            Spoken::Http1 => self.http1.clone(),
-            Spoken::Http2 => self.http2.clone(),
-        }
-    }
 }
 
 impl Identity {
@@ -109,7 +94,11 @@ fn servers(
     Ok(Arc::new(both))
 }
 
-fn clients(config: &Config, certified: Option<&Certified>, roots: RootCertStore) -> Result<Clients, String> {
+fn clients(
+    config: &Config,
+    certified: Option<&Certified>,
+    roots: RootCertStore,
+) -> Result<Arc<ClientConfig>, String> {
     let (provider, roots) = (provider(), Arc::new(roots));
     let builder = versions(ClientConfig::builder_with_provider(provider.clone()))?;
     let builder = if config.worker_names.is_empty() {
@@ -120,17 +109,14 @@ fn clients(config: &Config, certified: Option<&Certified>, roots: RootCertStore)
         let named = Named { roots, algorithms, names: config.worker_names.clone() };
         builder.dangerous().with_custom_certificate_verifier(Arc::new(named))
     };
-    let mut http1 = match certified {
+    let mut config = match certified {
         None => builder.with_no_client_auth(),
         Some(certified) => builder
             .with_client_auth_cert(certified.chain.clone(), certified.key.clone_key())
             .map_err(|error| unusable(certified, &error))?,
     };
-    http1.resumption = Resumption::disabled();
-    http1.alpn_protocols = vec![HTTP1.to_vec()];
-    let mut http2 = http1.clone();
-    http2.alpn_protocols = vec![HTTP2.to_vec()];
-    Ok(Clients { http1: Arc::new(http1), http2: Arc::new(http2) })
+    config.resumption = Resumption::disabled();
+    Ok(Arc::new(config))
 }
 
 fn versions<S: rustls::ConfigSide>(

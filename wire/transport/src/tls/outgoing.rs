@@ -6,9 +6,11 @@ use std::sync::Arc;
 use parm_protocol::Error;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
 use super::handle::Charter;
-use super::{Mode, Stream, Tls, advice, stream};
+use super::identity::{HTTP1, HTTP2};
+use super::{Mode, Stream, Tls, advice};
 use crate::frames::Socket;
 
 /// The protocol inside of TLS towards a server.
@@ -84,7 +86,13 @@ impl Outgoing {
 impl Wanted {
     async fn agree(&self, socket: TcpStream) -> io::Result<Stream> {
         let identity = self.charter.identity();
-        let clients = identity.clients.as_ref().ok_or_else(|| io::Error::other("tls.ca is not set"))?;
-        Box::pin(stream::connect(clients.get(self.spoken), self.name.clone(), socket)).await
+        let clients = identity.clients.clone().ok_or_else(|| io::Error::other("tls.ca is not set"))?;
+        let spoken = match self.spoken {
+            Spoken::Http1 => HTTP1,
+            Spoken::Http2 => HTTP2,
+        };
+        let connector = TlsConnector::from(clients);
+        let agreed = connector.with_alpn(vec![spoken.to_vec()]).connect(self.name.clone(), socket);
+        Box::pin(agreed).await.map(Stream::from)
     }
 }

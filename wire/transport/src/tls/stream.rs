@@ -8,42 +8,19 @@
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::BytesMut;
 use parking_lot::Mutex;
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ServerConfig};
 use socket2::SockRef;
 use tokio::io::{AsyncBufRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
+use tokio_rustls::TlsStream;
 
 use super::advice::advised;
 
 /// A connection after its TLS handshake.
 pub(crate) type Stream = TlsStream<TcpStream>;
-
-/// Performs the handshake with a caller. After a rejection the caller may not have read the alert yet.
-pub(super) async fn accept(
-    config: Arc<ServerConfig>,
-    stream: TcpStream,
-) -> Result<Stream, (io::Error, TcpStream)> {
-    match TlsAcceptor::from(config).accept(stream).into_fallible().await {
-        Ok(stream) => Ok(stream.into()),
-        Err((error, stream)) => Err((advised(error), stream)),
-    }
-}
-
-/// Performs the handshake with a server. The error carries no advice.
-pub(super) async fn connect(
-    config: Arc<ClientConfig>,
-    name: ServerName<'static>,
-    stream: TcpStream,
-) -> io::Result<Stream> {
-    TlsConnector::from(config).connect(name, stream).await.map(Stream::from)
-}
 
 /// A stream whose halves work through a shared reference.
 #[derive(Debug)]

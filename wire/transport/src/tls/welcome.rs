@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
 
 use super::handle::Charter;
-use super::{Mode, stream};
+use super::{Mode, advised};
 use crate::frames::Socket;
 
 const HANDSHAKE: u8 = 0x16;
@@ -97,7 +98,7 @@ async fn agree(charter: &Charter, socket: TcpStream) -> io::Result<Socket> {
     let config = identity.servers.clone();
     let config = config.ok_or_else(|| io::Error::other("tls.certificate is not set"))?;
     let turn = charter.handshakes.acquire().await.map_err(io::Error::other)?;
-    let mut accepting = pin!(stream::accept(config, socket));
+    let mut accepting = pin!(TlsAcceptor::from(config).accept(socket).into_fallible());
     let agreed = loop {
         tokio::select! {
             biased;
@@ -112,10 +113,11 @@ async fn agree(charter: &Charter, socket: TcpStream) -> io::Result<Socket> {
     };
     drop(turn);
     match agreed {
-        Ok(stream) => Ok(Socket::Tls(Box::new(stream))),
+        Ok(stream) => Ok(Socket::Tls(Box::new(stream.into()))),
         Err((error, stream)) => {
+            // The caller may not have read the alert yet.
             linger(stream).await;
-            Err(error)
+            Err(advised(error))
         }
     }
 }

@@ -97,7 +97,7 @@ impl Scene {
     fn frames(&self, body: &[u8]) {
         let mut stream = TcpStream::connect(self.http).unwrap();
         let ask =
-            "GET /v2/frames HTTP/1.1\r\nhost: m\r\nconnection: upgrade\r\nupgrade: parm-frames/1\r\n\r\n";
+            "GET /v2/frames HTTP/1.1\r\nhost: m\r\nconnection: upgrade\r\nupgrade: parm-frames/2\r\n\r\n";
         stream.write_all(ask.as_bytes()).unwrap();
         let (mut agreed, mut byte) = (0u32, [0]);
         while agreed != u32::from_be_bytes(*b"\r\n\r\n") {

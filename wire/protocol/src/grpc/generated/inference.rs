@@ -192,11 +192,6 @@ pub struct ModelOutput {
     #[prost(int64, repeated, tag = "3")]
     pub dims: ::prost::alloc::vec::Vec<i64>,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ModelParameter {
-    #[prost(string, tag = "1")]
-    pub string_value: ::prost::alloc::string::String,
-}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ModelConfig {
     #[prost(string, tag = "1")]
@@ -212,7 +207,7 @@ pub struct ModelConfig {
     #[prost(btree_map = "string, message", tag = "14")]
     pub parameters: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,
-        ModelParameter,
+        crate::ModelParameter,
     >,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -4,8 +4,7 @@
 //! first token gains nothing from them, and once something was passed on, no other server's answer may follow.
 //!
 //! Choice: an answer of known or small size begins when it is whole. A stream of events begins with its first event
-//! that has content, lines of JSON with the first line, gRPC with the first message, and any other body without a stated
-//! length with its first bytes.
+//! that has content, gRPC with the first message, and any other body without a stated length with its first bytes.
 //!
 //! Rejected: the head (it comes before the work); a fixed number of bytes (roles and comments have any length).
 
@@ -25,8 +24,6 @@ pub(super) enum BodyForm {
     Document,
     /// Server-sent events.
     Events,
-    /// JSON, a line each.
-    Lines,
     /// Messages of gRPC, then trailers with the status.
     Messages,
     /// Bytes that mean something as soon as they arrive.
@@ -42,14 +39,7 @@ impl BodyForm {
             _ if parm_protocol::is_grpc(headers) => Self::Messages,
             _ if headers.contains_key(CONTENT_LENGTH) => Self::Document,
             "text/event-stream" if readable => Self::Events,
-            "application/x-ndjson"
-            | "application/ndjson"
-            | "application/jsonl"
-            | "application/x-jsonlines"
-                if readable =>
-            {
-                Self::Lines
-            }
+            "application/x-ndjson" | "application/ndjson" => Self::Bytes,
             _ if kind.ends_with("json") || kind.ends_with("xml") || kind == "text/html" => Self::Document,
             _ => Self::Bytes,
         }
@@ -61,14 +51,9 @@ impl BodyForm {
             Self::Document => body.len() > LARGEST_WHOLE,
             Self::Messages => parm_protocol::has_message(body) || body.len() > LARGEST_WHOLE,
             Self::Bytes => !body.is_empty(),
-            Self::Lines => lines(body).any(|line| !line.trim_ascii().is_empty()) || is_searched(body),
-            Self::Events => lines(body).any(is_content) || is_searched(body),
+            Self::Events => lines(body).any(is_content) || body.len() > LONGEST_SEARCH,
         }
     }
-}
-
-fn is_searched(body: &[u8]) -> bool {
-    body.len() > LONGEST_SEARCH
 }
 
 fn lines(body: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -137,7 +122,7 @@ mod tests {
         let events = ("content-type", "text/event-stream; charset=utf-8");
         assert_eq!(form(&[json]), BodyForm::Document);
         assert_eq!(form(&[events]), BodyForm::Events);
-        assert_eq!(form(&[("content-type", "application/x-ndjson")]), BodyForm::Lines);
+        assert_eq!(form(&[("content-type", "application/x-ndjson")]), BodyForm::Bytes);
         assert_eq!(form(&[("content-type", "text/plain")]), BodyForm::Bytes);
         assert_eq!(form(&[("content-type", "text/plain"), ("content-length", "5")]), BodyForm::Document);
         assert_eq!(
@@ -205,7 +190,6 @@ mod tests {
         assert!(BodyForm::Events.has_content((comments + ":").as_bytes()));
         assert!(!BodyForm::Document.has_content(&vec![b' '; LARGEST_WHOLE]));
         assert!(BodyForm::Document.has_content(&vec![b' '; LARGEST_WHOLE + 1]));
-        assert!(BodyForm::Lines.has_content(b"{}\n") && !BodyForm::Lines.has_content(b"\n{}"));
         assert!(BodyForm::Bytes.has_content(b"x") && !BodyForm::Bytes.has_content(b""));
     }
 }

@@ -80,7 +80,7 @@ impl AnswerRest {
         Poll::Ready(Some(Ok(match self.form {
             BodyForm::Events => Frame::data(event(&error)),
             BodyForm::Messages => Frame::trailers(crate::server::trailers(&error)),
-            BodyForm::Document | BodyForm::Lines | BodyForm::Bytes => {
+            BodyForm::Document | BodyForm::Bytes => {
                 self.cut = Some(error);
                 cx.waker().wake_by_ref();
                 return Poll::Pending;

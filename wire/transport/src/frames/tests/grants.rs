@@ -128,7 +128,10 @@ async fn go_both_ways(ends: Ends) {
     for news in [News::Slots(NonZeroU16::new(3).unwrap()), News::Told(Told::Shared(true))] {
         assert_eq!(told.recv().await, Some((5, news)));
     }
-    for order in [ask(40), Order::Return] {
+    let extreme =
+        |class, jobs, micros| Order::Ask(Ask { class, jobs, waited: Duration::from_micros(micros) });
+    let orders = [ask(40), extreme(Class::First, 0, u32::MAX.into()), extreme(Class::Spare, u16::MAX, 0)];
+    for order in orders.into_iter().chain([Order::Return]) {
         connection.tell(order);
         assert_eq!(hears.recv().await, Some(Heard::Ordered(order)));
     }

@@ -4,31 +4,16 @@
 use super::*;
 
 #[tokio::test]
-async fn client_rejects_requests_over_its_limit() {
-    let config = Config { max_in_flight: NonZeroU32::new(2).unwrap(), ..Config::default() };
-    let (service, count, changed) = endless();
-    let (connection, _server) = start(service, &config);
-    let ask = request("", 8);
-    let two = async { tokio::join!(connection.infer(&ask, ANY_TIME), connection.infer(&ask, ANY_TIME)) };
-    tokio::select! {
-        answers = two => panic!("{answers:?}"),
-        () = async {
-            until(&count, &changed, 2).await;
-            let refused = connection.infer(&ask, ANY_TIME).await.unwrap_err();
-            assert_eq!(refused.code(), Code::Overloaded);
-        } => {}
+async fn client_and_server_reject_requests_over_their_limits() {
+    let two = Config { max_in_flight: NonZeroU32::new(2).unwrap(), ..Config::default() };
+    for (of_server, of_client) in [(two.clone(), Config::default()), (Config::default(), two)] {
+        let (near, _server) = served(endless().0, of_server);
+        let connection = client(near, &of_client);
+        let ask = request("", 8);
+        let calls = (0..3).map(|_| Box::pin(connection.infer(&ask, ANY_TIME)));
+        let (first, ..) = futures::future::select_all(calls).await;
+        assert_eq!(first.unwrap_err().code(), Code::Overloaded);
     }
-}
-
-#[tokio::test]
-async fn server_rejects_requests_over_its_limit() {
-    let server_config = Config { max_in_flight: NonZeroU32::new(2).unwrap(), ..Config::default() };
-    let (near, _server) = served(endless().0, server_config);
-    let connection = client(near, &Config::default());
-    let ask = request("", 8);
-    let calls = (0..3).map(|_| Box::pin(connection.infer(&ask, ANY_TIME)));
-    let (first, ..) = futures::future::select_all(calls).await;
-    assert_eq!(first.unwrap_err().code(), Code::Overloaded);
 }
 
 #[tokio::test]

@@ -75,7 +75,7 @@ fn start(service: impl InferenceService, config: &Config) -> (Connection, Server
 }
 
 fn asked(number: u64, request: &InferRequest) -> Vec<u8> {
-    codec::encode_request(number, request, &codec::Envelope::default(), 64 << 20).unwrap().chunks.concat()
+    codec::encode_request(number, request, codec::Envelope::default(), 64 << 20).unwrap().chunks.concat()
 }
 
 fn bare(kind: Kind) -> Bytes {

@@ -27,9 +27,8 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 pub(super) use self::reflection::Reflection;
-use super::auth::Reach;
 use super::body::{self, Held};
-use super::shared::Shared;
+use super::shared::{Reach, Shared};
 use super::{rest, status};
 use crate::budget::Share;
 use crate::grpc;

@@ -10,12 +10,11 @@ use hyper::body::{Body as _, Incoming};
 use parm_protocol::client::BoxFuture;
 use parm_protocol::{InferenceService, Transport, is_grpc};
 
-use super::auth::Reach;
 use super::forward::{self, ErrorForm};
 use super::grpc;
 use super::guest::{self, Guest};
 use super::rest;
-use super::shared::Shared;
+use super::shared::{Reach, Shared};
 use crate::keys::{self, Access, Visit};
 use crate::listening::{Answers, Connection, Lent};
 

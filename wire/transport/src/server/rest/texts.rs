@@ -88,9 +88,6 @@ async fn read<S: InferenceService, E: Exchange>(
         None => only(shared, E::IN_ROW)?,
     };
     let rows = exchange.rows(&mut Room::of(shared.config.max_body_bytes.get()))?;
-    if rows.has_ids() && shared.service.model_config(&model)?.token_ids().is_none() {
-        return Err(Error::malformed(format!("model '{}' takes no token ids: send texts", model.name)));
-    }
     let request = texts::request(model, &metadata, rows, parameters)?;
     shared.holds(&held.share, &request)?;
     Ok((exchange, request, held.share))
