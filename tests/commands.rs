@@ -1,7 +1,6 @@
 //! Tests the command line: configuration, models, searches for stand-ins, manual pages and completions.
 
 use std::fs;
-use std::process::Output;
 
 use crate::support::files::npy;
 use crate::support::process::{command, refused, run, succeeds, text};
@@ -207,11 +206,6 @@ fn pictures(folder: &std::path::Path, places: std::ops::Range<usize>) -> String 
     format!("npy:{},{}", at.display(), of.display())
 }
 
-/// Runs a search, which has no time limit: on a busy machine it takes minutes.
-fn search(arguments: &[&str]) -> Output {
-    command().args(arguments).output().unwrap()
-}
-
 #[test]
 fn stand_in_search_measures_families_and_bundles_its_choice() {
     let folder = tempfile::tempdir().unwrap();
@@ -219,32 +213,36 @@ fn stand_in_search_measures_families_and_bundles_its_choice() {
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let data = pictures(folder.path(), 0..200);
     let test = pictures(folder.path(), 200..400);
-    let output = search(&[
-        "stand-in",
-        "models/fashion-lenet/1/model.onnx",
-        "--name",
-        "mine",
-        "--data",
-        &data,
-        "--measure",
-        "1",
-        "--calibration",
-        "16",
-        "--judged",
-        "40",
-        "--cost",
-        "1",
-        "--runs",
-        &path("runs"),
-        "--models",
-        models.to_str().unwrap(),
-        "--from",
-        "models/fashion-perceptron/1/model.onnx",
-        "--test",
-        &test,
-        "--output",
-        "json",
-    ]);
+    // Not `run`, which has a time limit: on a busy machine the search takes minutes.
+    let output = command()
+        .args([
+            "stand-in",
+            "models/fashion-lenet/1/model.onnx",
+            "--name",
+            "mine",
+            "--data",
+            &data,
+            "--measure",
+            "1",
+            "--calibration",
+            "16",
+            "--judged",
+            "40",
+            "--cost",
+            "1",
+            "--runs",
+            &path("runs"),
+            "--models",
+            models.to_str().unwrap(),
+            "--from",
+            "models/fashion-perceptron/1/model.onnx",
+            "--test",
+            &test,
+            "--output",
+            "json",
+        ])
+        .output()
+        .unwrap();
     let said = text(&output.stderr);
     assert!(output.status.success(), "{said}");
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -1,18 +1,14 @@
 //! Tests `parm demo`: complete runs, interrupted runs and invalid arguments.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::support::process::{command, refused};
+use crate::support::process::{command, refused, run};
 
 /// The shortest and lightest run. No test checks its timings.
 const BRIEF: [&str; 5] = ["demo", "--seconds", "5", "--rate", "40"];
-
-fn run(arguments: &[&str]) -> Output {
-    command().args(arguments).output().unwrap()
-}
 
 #[test]
 fn policies_answer_the_same_queries_and_report_json() {

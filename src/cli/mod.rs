@@ -69,8 +69,7 @@ pub enum Command {
     /// Find the policy and settings that answer the most queries in time, by simulation
     ///
     /// Searches policies, codes, the time after which a query is late, hedge budgets, batches and splits, under arrivals,
-    /// service times and faults that you give, measure or record. Prints a ranked table. Writes a configuration for
-    /// `parm serve` and a picture of the trade-off.
+    /// service times and faults that you give or record. Prints a ranked table. Writes a configuration for `parm serve`.
     #[command(after_long_help = tune::EXAMPLES)]
     Tune(Box<tune::Tune>),
     /// Record arrivals and service times of a running frontend, for `parm tune` and `parm simulate`
