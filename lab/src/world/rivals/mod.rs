@@ -7,7 +7,7 @@
 //! tell it. Experiments choose it for rivals, for several frontends, and for what [`Simulated`] says.
 //!
 //! **Why not in [`World`](crate::world::World)**: there messages take no time, and there is one frontend. The test
-//! `parm_is_the_same_here_as_in_its_own_world` compares both.
+//! `parm_is_the_same_in_both_simulations` compares both.
 
 mod balancers;
 mod c3;
