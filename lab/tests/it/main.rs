@@ -2,18 +2,14 @@
 
 mod auditor;
 mod causes;
-mod concurrency;
 mod conditions;
 mod experiments;
-mod faults;
 mod frontends;
 mod policies;
 mod promises;
 mod recorded;
 mod rivals;
 mod shares;
-mod sizes;
+mod simulator;
 mod support;
-mod theory;
-mod transcript;
 mod tuning;

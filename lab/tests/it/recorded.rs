@@ -8,7 +8,7 @@ use parm_workload::Pattern;
 use parm_workload::Scenario;
 use parm_workload::distribution::Distribution;
 
-use crate::transcript::recorded;
+use crate::support::recorded;
 
 fn run(faults: Faults, policy: PolicyKind) -> Run {
     let settings = PoolSettings { policy, ..PoolSettings::default() };
