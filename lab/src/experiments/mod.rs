@@ -4,15 +4,14 @@
 //! `config` (the file), `cell` and `experiment` (the runs, and their simulation, on many machines too),
 //! `verdict` (the conclusions, also as text), `results` (the files).
 //!
-//! With real processes: `laboratory` (the order of runs, and one run from processes to a tally), `processes` (workers and
-//! frontends) and `reference` (the right answers).
+//! With real processes: `laboratory` (the order of runs, one run from processes to a tally, and the right answers) and
+//! `processes` (workers and frontends).
 
 mod cell;
 mod config;
 mod experiment;
 mod laboratory;
 mod processes;
-mod reference;
 mod results;
 mod verdict;
 

@@ -17,8 +17,8 @@ use parm_workload::{Ending, Error, Outcome, Random, State};
 use smallvec::SmallVec;
 
 use super::parm::Parm;
-use super::prequal::Latencies;
 use super::pusher::{Hedge, Pusher};
+use super::rules::Latencies;
 use super::{Probe, Rival, Simulated, Told};
 use crate::world::{Machines, Plan, Server};
 
