@@ -155,13 +155,13 @@ fn injected_causes_are_named_with_their_costs() {
         ),
         (
             Cause::SlowInstances { instances: instances.clone() },
-            PolicyKind::Hedge,
+            PolicyKind::Equal,
             Some(Fault::Slow { factor: 4.0, when: a_while, on: only() }),
         ),
         (
             Cause::Stalls { instances },
             PolicyKind::Equal,
-            Some(Fault::Hang { when: When::Episodes { share: 0.4, length }, on: only() }),
+            Some(Fault::Hang { when: When::Episodes { share: 0.5, length }, on: only() }),
         ),
         (
             Cause::Stalls { instances: vec![] },

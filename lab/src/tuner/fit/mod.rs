@@ -42,7 +42,7 @@ pub struct Profile {
     pub lengths: Option<Lengths>,
     /// Number of queries that ran twice, on instances of the usual speed, which show that.
     pub ran_twice: usize,
-    /// TimedRuns that take longer, independently.
+    /// Runs that take longer, independently.
     pub stragglers: Option<Stragglers>,
     /// Instances that have many more of these than the others.
     pub stalls: BTreeMap<u32, Stragglers>,
