@@ -86,12 +86,7 @@ mod tests {
     }
 
     fn answer(tensor: Tensor) -> InferResponse {
-        InferResponse {
-            model_name: "m".into(),
-            model_version: "1".into(),
-            outputs: vec![NamedTensor::new("y", tensor)],
-            ..Default::default()
-        }
+        InferResponse { outputs: vec![NamedTensor::new("y", tensor)], ..InferResponse::default() }
     }
 
     #[test]

@@ -84,11 +84,8 @@ mod tests {
 
     fn response(parameters: &[(&str, &str)]) -> InferResponse {
         InferResponse {
-            model_name: "m".into(),
-            model_version: "1".into(),
-            id: String::new(),
             parameters: parameters.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect::<Parameters>(),
-            outputs: Vec::new(),
+            ..InferResponse::default()
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::Error;
 use crate::report::Threshold;
 use crate::run::Run;
-use crate::statistics::{correlation, evidence};
+use crate::statistics::{bootstrap, evidence};
 
 /// One threshold.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,7 +58,7 @@ fn quantile(run: &Run, share: f64, limit: Duration) -> (&'static str, Option<u64
     let latencies: Vec<f64> = run.samples.iter().map(|sample| sample.latency.as_secs_f64()).collect();
     let count = latencies.len() as f64;
     let over = latencies.iter().filter(|latency| **latency > limit.as_secs_f64()).count() as f64;
-    let worth = correlation::time_above(&latencies, limit.as_secs_f64());
+    let worth = bootstrap::time_above(&latencies, limit.as_secs_f64());
     let (independent, beyond) = ((count / worth) as u64, (over / worth).ceil() as u64);
     if evidence::supports(independent, beyond, share, CONFIDENCE) {
         verdict(true)

@@ -2,27 +2,22 @@
 //!
 //! An experiment file means the same in both modes: the same cells, arrivals, faults, seeds and statistics. Reading order:
 //! `config` (the file), `cell` and `experiment` (the runs, and their simulation, on many machines too),
-//! `verdict` (the conclusions), `report` (as text), `results` (the files).
+//! `verdict` (the conclusions, also as text), `results` (the files).
 //!
-//! With real processes: `laboratory` (the order of runs), `run` (one run, from processes to a tally), `processes` (workers and
-//! frontends) and `reference` (the right answers).
+//! With real processes: `laboratory` (the order of runs, one run from processes to a tally, and the right answers) and
+//! `processes` (workers and frontends).
 
 mod cell;
 mod config;
 mod experiment;
 mod laboratory;
 mod processes;
-mod reference;
-mod report;
 mod results;
-mod run;
 mod verdict;
 
 pub use cell::{Case, Cell, Contender, POLICIES};
 pub use config::{Config, Processes, StandInCost, line_of};
 pub use experiment::{Experiment, GRID};
-pub use laboratory::{Connect, Laboratory, Observer, Position, machine};
-pub use report::{Report, Row};
+pub use laboratory::{Connect, Laboratory, Observer, Position, Validity, machine};
 pub use results::{Folder, Mode, RAW_COLUMNS, Results, RunName, RunRecord};
-pub use run::Validity;
-pub use verdict::{ByOutcome, Point, Verdict};
+pub use verdict::{ByOutcome, Point, Report, Row, Verdict};

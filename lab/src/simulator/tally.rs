@@ -32,7 +32,6 @@ pub struct Tally {
     extra: u64,
     busy: u64,
     capacity: u64,
-    most_in_flight: usize,
 }
 
 /// Latencies are distinguished to three digits, from a microsecond to an hour.
@@ -69,7 +68,6 @@ impl Tally {
             extra: 0,
             busy: 0,
             capacity: 0,
-            most_in_flight: 0,
         }
     }
 
@@ -92,8 +90,8 @@ impl Tally {
     }
 
     /// Ends the run.
-    pub fn finish(&mut self, busy: u64, capacity: u64, most_in_flight: usize) {
-        (self.busy, self.capacity, self.most_in_flight) = (busy, capacity, most_in_flight);
+    pub fn finish(&mut self, busy: u64, capacity: u64) {
+        (self.busy, self.capacity) = (busy, capacity);
     }
 
     /// Returns the number of counted queries.
@@ -134,11 +132,6 @@ impl Tally {
     /// Returns the share of the instances' time that they worked.
     pub fn utilisation(&self) -> f64 {
         self.busy as f64 / self.capacity.max(1) as f64
-    }
-
-    /// Returns the largest number of unanswered queries at a time.
-    pub fn most_in_flight(&self) -> usize {
-        self.most_in_flight
     }
 
     /// Returns the mean latency in seconds and its standard error, from the means of the blocks.

@@ -38,16 +38,18 @@ fn three_scenarios(seed: u64, threads: usize) -> Report {
 #[test]
 fn every_ready_file_is_a_valid_experiment() {
     let mut checked = 0;
-    for file in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments")).unwrap() {
-        let path = file.unwrap().path();
-        if path.extension().is_none_or(|end| end != "toml") {
-            continue;
+    for folder in ["experiments", "experiments/rivals"] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        let files = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
+        for path in files.filter(|path| path.extension().is_some_and(|end| end == "toml")) {
+            let mut config = Config::parse(&fs::read_to_string(&path).unwrap()).unwrap();
+            config.read_files(&folder).unwrap();
+            let experiment = Experiment::new(config);
+            assert!(experiment.is_ok(), "{}: {:?}", path.display(), experiment.err());
+            checked += 1;
         }
-        let experiment = Config::parse(&fs::read_to_string(&path).unwrap()).and_then(Experiment::new);
-        assert!(experiment.is_ok(), "{}: {:?}", path.display(), experiment.err());
-        checked += 1;
     }
-    assert!(checked > 10, "{checked} files");
+    assert!(checked > 20, "{checked} files");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::recorder::{self, Sample};
-use crate::report::{Times, text};
+use crate::report::Times;
 use crate::run::Run;
 
 /// A whole answer.
@@ -127,7 +127,7 @@ impl fmt::Display for ChatReport {
         ] {
             if times.count > 0 {
                 writeln!(f, "\n{name}")?;
-                text::times(f, times, has_intervals)?;
+                times.write(f, has_intervals)?;
             }
         }
         writeln!(f)

@@ -4,19 +4,17 @@
 //! A closed loop measures a server's throughput (offline) or the time of one answer (single-stream, multi-stream). It does
 //! not measure a tail under load, because a slow answer delays the next request.
 
-mod driver;
-
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use parm_protocol::InferResponse;
 use parm_protocol::client::{CallContext, Client};
 use parm_workload::arrivals::Arrivals;
 use tokio::runtime::Handle;
-
-pub use driver::{Driver, Permit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::Error;
 use crate::chat::{Answers, Chats};
@@ -25,7 +23,7 @@ use crate::grader::Grader;
 use crate::inputs::Inputs;
 use crate::live::{Ended, Live};
 use crate::outcome::{self, Outcome, Tally};
-use crate::pacer::Due;
+use crate::pacer::{self, Due};
 use crate::recorder::Sample;
 
 /// The most samples that a run keeps, about 300 MB of them: quantiles and their intervals need all, in order.
@@ -277,6 +275,62 @@ impl Exchange {
         let classes = grader.classes(response, labels.len());
         let right = classes.iter().zip(labels).map(|(class, label)| *class == Some(*label));
         outcomes.into_iter().zip(right).collect()
+    }
+}
+
+/// The open loop: starts each request at its time, whatever the earlier ones do, with a bound on unanswered requests, which keeps a
+/// dead server from filling this machine's memory.
+#[derive(Debug)]
+pub struct Driver {
+    room: Arc<Semaphore>,
+    in_flight: usize,
+    runtime: Handle,
+}
+
+/// Room for one unanswered request.
+#[derive(Debug)]
+pub struct Permit {
+    held: OwnedSemaphorePermit,
+    runtime: Handle,
+}
+
+impl Driver {
+    /// Bounds the unanswered requests; `runtime` drives their exchanges.
+    pub fn new(in_flight: usize, runtime: Handle) -> Self {
+        Self { room: Arc::new(Semaphore::new(in_flight)), in_flight, runtime }
+    }
+
+    /// Calls `send` at each time after `start`, with a permit on which the caller spawns its exchange, or without one when too many
+    /// requests are unanswered. It ends with the schedule or when `send` stops it, and blocks the calling thread.
+    pub fn run(
+        &self,
+        start: Instant,
+        schedule: impl IntoIterator<Item = Duration>,
+        mut send: impl FnMut(Due, Option<Permit>) -> ControlFlow<()>,
+    ) {
+        pacer::run(start, schedule, |due| {
+            let held = self.room.clone().try_acquire_owned().ok();
+            send(due, held.map(|held| Permit { held, runtime: self.runtime.clone() }))
+        });
+    }
+
+    /// Waits until every exchange has ended, `patience` is over or `stopped` says so.
+    pub fn wait(&self, patience: Duration, stopped: impl Fn() -> bool) {
+        let until = Instant::now() + patience;
+        while self.room.available_permits() < self.in_flight && Instant::now() < until && !stopped() {
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Permit {
+    /// Runs an exchange, which counts as unanswered until it ends.
+    pub fn spawn(self, exchange: impl Future<Output = ()> + Send + 'static) {
+        let Self { held, runtime } = self;
+        runtime.spawn(async move {
+            exchange.await;
+            drop(held);
+        });
     }
 }
 

@@ -7,7 +7,6 @@ use parm_protocol::{
 };
 use parm_workload::Pattern;
 use tokio::runtime::Runtime;
-use tokio::sync::Semaphore;
 
 use super::*;
 use crate::inputs::{Column, Recorded};
@@ -59,11 +58,9 @@ impl Client for Echo {
                     let mut parameters = Parameters::new();
                     parameters.insert("parm_outcome".into(), outcome.into());
                     Ok(InferResponse {
-                        model_name: request.model.name,
-                        model_version: "1".into(),
-                        id: request.id,
                         parameters,
                         outputs: vec![NamedTensor::new("y", request.inputs[0].tensor.clone())],
+                        ..InferResponse::default()
                     })
                 }
                 Fate::Refuse => Err(Refusal::Malformed { message: "refused".into() }),
@@ -256,4 +253,25 @@ fn rows_of_files_are_rejected_if_they_do_not_fit_the_model() {
         sent,
         Tensor::from_f32(vec![1, 3], &[1.0, 2.0, 3.0].map(|pixel| (pixel / 255.0f64) as f32)).unwrap()
     );
+}
+
+#[test]
+fn permits_are_withheld_while_too_many_are_unanswered() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let driver = Driver::new(2, runtime.handle().clone());
+    let never = Arc::new(Semaphore::new(0));
+    let mut given = Vec::new();
+    driver.run(Instant::now(), [Duration::ZERO; 4], |due, permit| {
+        given.push((due.index, permit.is_some()));
+        let never = never.clone();
+        if let Some(permit) = permit {
+            permit.spawn(async move { drop(never.acquire().await) });
+        }
+        ControlFlow::Continue(())
+    });
+    assert_eq!(given, [(0, true), (1, true), (2, false), (3, false)]);
+    driver.wait(Duration::from_secs(3600), || true);
+    never.close();
+    driver.wait(Duration::from_secs(3600), || false);
+    assert_eq!(driver.room.available_permits(), 2, "an exchange that ended still counts");
 }

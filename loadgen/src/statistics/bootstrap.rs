@@ -12,7 +12,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Estimate, correlation};
+use super::Estimate;
 
 /// The fewest blocks that allow an interval.
 const FEWEST_BLOCKS: usize = 20;
@@ -46,7 +46,7 @@ impl Bootstrap {
     /// Chooses blocks of twenty correlation times of the indicator "above the quantile", on which the estimate depends.
     fn for_quantile(series: &[f64], share: f64, seed: u64) -> Self {
         let bound = quantile_of(&mut series.to_vec(), share);
-        let correlation = correlation::time_above(series, bound);
+        let correlation = time_above(series, bound);
         let block = (TIMES * correlation).ceil().max(1.0) as usize;
         let block = block.max(series.len().div_ceil(MOST_BLOCKS));
         Self { block, correlation, rounds: 400, seed }
@@ -121,10 +121,101 @@ pub fn quantile_of(values: &mut [f64], share: f64) -> f64 {
     *values.select_nth_unstable_by(rank, f64::total_cmp).1
 }
 
+/// Blocks must be this many correlation times long to give a reliable estimate of it.
+const WINDOW: f64 = 10.0;
+/// With fewer blocks their variance is largely noise.
+const FEWEST_FOR_VARIANCE: usize = 32;
+
+/// Integrated correlation time, in samples, of "this sample is above the bound": the consecutive samples that are worth one
+/// independent sample.
+///
+/// The variance of a mean of correlated samples is that of independent ones times this time. Summing the autocorrelations
+/// costs one pass per lag, and under interference thousands of lags matter. This doubles blocks instead (Flyvbjerg and
+/// Petersen): it computes the variance of the means of blocks of 1, 2, 4, ... samples, each from the previous ones. That takes
+/// two passes in total, and the variance stops growing once blocks are much longer than the correlation.
+pub fn time_above(series: &[f64], bound: f64) -> f64 {
+    let mut blocks: Vec<f64> = series.iter().map(|&x| f64::from(u8::from(x > bound))).collect();
+    let single = variance(&blocks);
+    if single == 0.0 {
+        return 1.0;
+    }
+    let (mut length, mut time) = (1.0, 1.0f64);
+    while length < WINDOW * time && blocks.len() >= 2 * FEWEST_FOR_VARIANCE {
+        blocks = blocks.as_chunks::<2>().0.iter().map(|[a, b]| 0.5 * (a + b)).collect();
+        length *= 2.0;
+        time = (length * variance(&blocks) / single).max(1.0);
+    }
+    time
+}
+
+fn variance(values: &[f64]) -> f64 {
+    let count = values.len().max(1) as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count
+}
+
 #[cfg(test)]
 mod tests {
+    use parm_random::Random;
+
     use super::*;
-    use crate::statistics::series::Series;
+
+    /// Correlated latencies.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Series {
+        /// Independent samples, exponential of mean 1.
+        Independent,
+        /// Fast (1 to 2) with slow episodes (10 to 11) of this mean length in samples, which are this share of all.
+        Episodes(f64, f64),
+        /// Times in a queue with one server at this load: long memory at high loads (M/M/1, service of mean 1).
+        Queue(f64),
+    }
+
+    impl Series {
+        /// The first samples, in equilibrium.
+        fn draw(self, count: usize, seed: u64) -> Vec<f64> {
+            let mut draw = Random::of(seed, [0x5E81E5]);
+            match self {
+                Series::Independent => (0..count).map(|_| draw.exponential()).collect(),
+                Series::Episodes(length, share) => {
+                    let leave = 1.0 / length;
+                    let enter = leave * share / (1.0 - share);
+                    let mut slow = draw.uniform() < share;
+                    let next = |_| {
+                        slow = if slow { draw.uniform() >= leave } else { draw.uniform() < enter };
+                        (if slow { 10.0 } else { 1.0 }) + draw.uniform()
+                    };
+                    (0..count).map(next).collect()
+                }
+                Series::Queue(load) => {
+                    // Lindley's recursion, begun with the exact law of the waiting time.
+                    let mut wait =
+                        if draw.uniform() < load { draw.exponential() / (1.0 - load) } else { 0.0 };
+                    let next = |_| {
+                        let sojourn = wait + draw.exponential();
+                        wait = (sojourn - draw.exponential() / load).max(0.0);
+                        sojourn
+                    };
+                    (0..count).map(next).collect()
+                }
+            }
+        }
+
+        /// Returns the value that `share` of all samples do not exceed.
+        fn quantile(self, share: f64) -> f64 {
+            match self {
+                Series::Independent => -(1.0 - share).ln(),
+                Series::Episodes(_, slow) => {
+                    if share < 1.0 - slow {
+                        1.0 + share / (1.0 - slow)
+                    } else {
+                        11.0 - (1.0 - share) / slow
+                    }
+                }
+                Series::Queue(load) => -(1.0 - share).ln() / (1.0 - load),
+            }
+        }
+    }
 
     /// Returns the share of the intervals that hold the true p99.9, and of series that had enough data for one.
     fn coverage(series: Series, samples: usize, runs: u64) -> (f64, f64) {
@@ -191,5 +282,28 @@ mod tests {
         assert!(!given(Series::Independent, 2_000), "two samples lie beyond p99.9");
         assert!(given(Series::Independent, 40_000));
         assert!(!given(Series::Episodes(400.0, 0.02), 40_000), "forty do, in one or two episodes");
+    }
+
+    #[test]
+    fn correlation_time_of_a_markov_chain_matches_theory() {
+        // Leaving slow with probability a and entering with b, the autocorrelation at lag n is (1 - a - b)^n.
+        for (a, b) in [(0.9, 0.1), (0.05, 0.005), (0.01, 0.01)] {
+            let mut draw = Random::of(2, [1]);
+            let mut slow = false;
+            let next = |_| {
+                slow = if slow { draw.uniform() >= a } else { draw.uniform() < b };
+                f64::from(u8::from(slow))
+            };
+            let series: Vec<f64> = (0..400_000).map(next).collect();
+            let theory = 2.0 / (a + b) - 1.0;
+            let time = time_above(&series, 0.5);
+            assert!((time / theory - 1.0).abs() < 0.25, "{time}, in theory {theory}");
+        }
+    }
+
+    #[test]
+    fn correlation_time_is_one_for_a_constant_or_empty_series() {
+        assert_eq!(time_above(&[3.0; 100], 1.0), 1.0);
+        assert_eq!(time_above(&[], 1.0), 1.0);
     }
 }

@@ -3,10 +3,7 @@
 use serde::Serialize;
 
 pub mod bootstrap;
-pub mod correlation;
 pub mod evidence;
-#[cfg(test)]
-mod series;
 pub mod student;
 
 /// An estimate and the bounds of its 95 % interval.

@@ -10,10 +10,8 @@
 //! Rejected: a mixture or a hidden Markov model, which needs to know the shapes in advance.
 
 mod episodes;
-mod lasting;
 mod lengths;
 mod rows;
-mod stragglers;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,10 +27,9 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::tuner::{Job, Recording};
-pub use episodes::{Episodes, Spell};
+pub use episodes::{Episodes, Spell, Stragglers};
 pub(crate) use lengths::LEAST as LEAST_TWICE;
 pub use lengths::Lengths;
-pub use stragglers::Stragglers;
 
 /// The instances according to a recording. They are counted from 0, in the order of their numbers.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,7 +42,7 @@ pub struct Profile {
     pub lengths: Option<Lengths>,
     /// Number of queries that ran twice, on instances of the usual speed, which show that.
     pub ran_twice: usize,
-    /// TimedRuns that take longer, independently.
+    /// Runs that take longer, independently.
     pub stragglers: Option<Stragglers>,
     /// Instances that have many more of these than the others.
     pub stalls: BTreeMap<u32, Stragglers>,
@@ -105,7 +102,7 @@ pub fn fit(recording: &Recording) -> Result<Profile, Error> {
         let instance = numbers.partition_point(|number| *number < job.instance) as u32;
         by_instance.entry(instance).or_default().push(timed);
     }
-    let lasting = lasting::factors(&by_instance);
+    let lasting = lasting_factors(&by_instance);
     let usual = normalise(&mut by_instance, &lasting);
     let median = usual * median;
     let mut factors: Vec<f64> = by_instance.values().flatten().map(|job| job.factor).collect();
@@ -117,7 +114,7 @@ pub fn fit(recording: &Recording) -> Result<Profile, Error> {
     let runs =
         lengths::TimedRuns { others: &found.others, all: &by_instance, lasting: &lasting, slow: limits.slow };
     let (ran_twice, lengths) = lengths::of(&runs, &recording.arrivals);
-    let (mut stragglers, mut stalls) = stragglers::Stragglers::split(found.counted(limits.slow));
+    let (mut stragglers, mut stalls) = Stragglers::split(found.counted(limits.slow));
     let time_ms = if let Some(lengths) = &lengths {
         (stragglers, stalls) = (None, BTreeMap::new());
         Distribution::Lognormal { median: 1e3 * median, sigma: lengths.sigma }
@@ -143,6 +140,59 @@ pub fn fit(recording: &Recording) -> Result<Profile, Error> {
         instances: count as u32,
         names: numbers.iter().map(name).collect(),
     })
+}
+
+/// Fewest jobs of an instance for a factor.
+const LEAST_FOR_FACTOR: usize = 5;
+/// Standard errors of the median beyond which a difference is not chance.
+const ERRORS: f64 = 5.0;
+/// Smallest difference, as a factor.
+const DIFFERS: f64 = 1.1;
+/// Parts of the recording in which the difference must show, and the share of them that must show it.
+const PARTS: usize = 10;
+const LASTS: f64 = 0.8;
+
+/// Returns the factors of the instances that are slower or faster than the others for the whole recording.
+///
+/// An instance's median is compared with that of the middle instance: the others are its reference, so fewer than half of
+/// the instances may be slow. A difference counts if chance does not explain it and if it lasts, because an instance that
+/// is slow for a while has an episode.
+fn lasting_factors(jobs: &BTreeMap<u32, Vec<Timed>>) -> BTreeMap<u32, f64> {
+    let known = jobs.iter().filter(|(_, jobs)| jobs.len() >= LEAST_FOR_FACTOR);
+    let medians: Vec<(u32, f64)> = known.map(|(instance, jobs)| (*instance, median(jobs))).collect();
+    let mut sorted: Vec<f64> = medians.iter().map(|(_, median)| *median).collect();
+    sorted.sort_by(f64::total_cmp);
+    let Some(reference) = sorted.get(sorted.len().saturating_sub(1) / 2).copied() else {
+        return BTreeMap::new();
+    };
+    let differs = |(instance, median): (u32, f64)| {
+        let (factor, jobs) = (median / reference, &jobs[&instance]);
+        let far = factor.max(1.0 / factor) >= DIFFERS && factor.ln().abs() > ERRORS * error(jobs);
+        (far && lasts(jobs, reference, factor)).then_some((instance, factor))
+    };
+    medians.into_iter().filter_map(differs).collect()
+}
+
+fn median(jobs: &[Timed]) -> f64 {
+    quantile_of(&mut jobs.iter().map(|job| job.factor).collect::<Vec<_>>(), 0.5)
+}
+
+/// Returns the standard error of the median's logarithm, from the middle of the values.
+fn error(jobs: &[Timed]) -> f64 {
+    let mut logs: Vec<f64> = jobs.iter().map(|job| job.factor.ln()).collect();
+    let spread = 0.5 * (quantile_of(&mut logs, 0.84) - quantile_of(&mut logs, 0.16));
+    1.2533 * spread / (jobs.len() as f64).sqrt()
+}
+
+/// Whether most parts of the recording have the factor.
+fn lasts(jobs: &[Timed], reference: f64, factor: f64) -> bool {
+    let parts = PARTS.min(jobs.len() / LEAST_FOR_FACTOR).max(1);
+    let part = |number: usize| &jobs[number * jobs.len() / parts..(number + 1) * jobs.len() / parts];
+    let shows = |number: &usize| {
+        let log = (median(part(*number)) / reference).ln();
+        (log - factor.ln()).abs() < log.abs()
+    };
+    (0..parts).filter(shows).count() as f64 >= LASTS * parts as f64
 }
 
 /// Divides the times of each instance by its own factor, and all by their median, which is returned.

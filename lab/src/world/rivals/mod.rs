@@ -1,19 +1,17 @@
 //! Load balancers and hedges that people use instead of parm, on the same arrivals, service times and faults.
 //!
-//! A `Rule` picks the server of a query; its file has the formula and where the formula is published. A rival pushes: it
-//! sends each query at once, and the query waits at the server. parm keeps the queue and gives a server only what it has
-//! room for; with several frontends, a server may grant its room. Both pay the network's time for each message.
+//! A `Rule` picks the server of a query. A rival pushes: it sends each query at once, and the query waits at the server. parm
+//! keeps the queue and gives a server only what it has room for; with several frontends, a server may grant its room. Both pay
+//! the network's time for each message.
 //! A [`Setup`] runs a [`Rival`] or parm with as many frontends as clients: each knows only its own requests, and what servers
 //! tell it. Experiments choose it for rivals, for several frontends, and for what [`Simulated`] says.
 //!
 //! **Why not in [`World`](crate::world::World)**: there messages take no time, and there is one frontend. The test
-//! `parm_is_the_same_here_as_in_its_own_world` compares both.
+//! `parm_is_the_same_in_both_simulations` compares both.
 
-mod balancers;
-mod c3;
 mod parm;
-mod prequal;
 mod pusher;
+mod rules;
 mod simulation;
 
 pub use pusher::Delay;
@@ -197,12 +195,12 @@ impl Placing {
     /// The rule of one of so many clients.
     fn rule(self, servers: usize, clients: usize, draw: &mut Random) -> Box<dyn Rule> {
         match self {
-            Placing::RoundRobin => Box::new(balancers::RoundRobin::new(servers, draw)),
-            Placing::LeastRequest { choices } => Box::new(balancers::LeastRequest { choices }),
-            Placing::PeakEwma { choices } => Box::new(balancers::PeakEwma::new(servers, choices)),
-            Placing::C3 => Box::new(c3::C3::new(servers, clients)),
-            Placing::C3OnProbes => Box::new(c3::OnProbes::new(servers, clients)),
-            Placing::Prequal { quantile } => Box::new(prequal::Prequal::new(servers, quantile)),
+            Placing::RoundRobin => Box::new(rules::RoundRobin::new(servers, draw)),
+            Placing::LeastRequest { choices } => Box::new(rules::LeastRequest { choices }),
+            Placing::PeakEwma { choices } => Box::new(rules::PeakEwma::new(servers, choices)),
+            Placing::C3 => Box::new(rules::C3::new(servers, clients)),
+            Placing::C3OnProbes => Box::new(rules::OnProbes::new(servers, clients)),
+            Placing::Prequal { quantile } => Box::new(rules::Prequal::new(servers, quantile)),
         }
     }
 }

@@ -17,11 +17,10 @@ use parm_workload::{Ending, Error, Outcome, Random, State};
 use smallvec::SmallVec;
 
 use super::parm::Parm;
-use super::prequal::Latencies;
 use super::pusher::{Hedge, Pusher};
+use super::rules::Latencies;
 use super::{Probe, Rival, Simulated, Told};
-use crate::world::server::{Machines, Server};
-use crate::world::{Plan, millis};
+use crate::world::{Machines, Plan, Server};
 
 /// A run of a rival, or of parm.
 #[derive(Clone, Debug)]
@@ -54,8 +53,6 @@ pub struct Report {
     pub extra: f64,
     /// Nanoseconds that servers worked.
     pub busy: u64,
-    /// The largest number of open queries.
-    pub most_open: usize,
     /// The time at the end.
     pub end: Time,
 }
@@ -81,7 +78,8 @@ impl Report {
     pub fn millis(&self, quantile: f64) -> f64 {
         let mut latencies: Vec<u64> = self.counted().iter().map(|ended| ended.latency).collect();
         latencies.sort_unstable();
-        millis(&latencies, quantile)
+        let at = (quantile * latencies.len().saturating_sub(1) as f64).round() as usize;
+        latencies.get(at).map_or(0.0, |nanos| *nanos as f64 / 1e6)
     }
 }
 
@@ -237,7 +235,6 @@ struct Simulation<'a> {
     left: u64,
     queries: Vec<Query>,
     open: usize,
-    most_open: usize,
     needed: f64,
     extra: f64,
     busy: u64,
@@ -278,7 +275,6 @@ impl<'a> Simulation<'a> {
             left: plan.queries,
             queries: Vec::with_capacity(plan.queries as usize),
             open: 0,
-            most_open: 0,
             needed: 0.0,
             extra: 0.0,
             busy: 0,
@@ -318,7 +314,6 @@ impl<'a> Simulation<'a> {
         }
         self.left -= 1;
         self.open += 1;
-        self.most_open = self.most_open.max(self.open);
         let client = self.draw.below(self.frontends.len()) as u32;
         let query = self.queries.len() as u64;
         self.queries.push(Query { arrived: self.now, began: false, ended: None });
@@ -495,7 +490,6 @@ impl<'a> Simulation<'a> {
             needed: self.needed,
             extra: self.extra,
             busy: self.busy,
-            most_open: self.most_open,
             end: self.now,
         }
     }
