@@ -206,7 +206,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         };
         let slower = self.books.served(key, instance).map_or(0.0, |served| served.slower);
         let wanted = batch::rows(&load, &model.times, most, f64::from(slower.exp()));
-        let (shape, most) = (query.shape.name, wanted.in_time);
+        let (shape, most) = (query.shape, wanted.in_time);
         self.books.models[key].batch = wanted.best;
         let mut at = 0;
         while rows.len() < most as usize
@@ -219,9 +219,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
             }
             let joins = self.waits(key, next, is_first) && {
                 let next = &self.books.queries[next];
-                !next.alone
-                    && shape == next.shape.name
-                    && self.books.suits(key, next, instance, now) == Fit::Yes
+                !next.alone && shape == next.shape && self.books.suits(key, next, instance, now) == Fit::Yes
             };
             if joins {
                 line.line(&mut self.books.models[key].line).remove(at);

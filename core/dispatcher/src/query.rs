@@ -59,10 +59,10 @@ impl<P> Submission<P> {
     }
 }
 
-/// What decides which rows may share a job, and how long a run of them takes.
+/// What decides which rows may share a job, namely those of one shape, and how long a run of them takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Rows with different names never share a job.
+    /// A name of its dimensions.
     pub name: u32,
     /// The size of the row in any unit, as far as the run takes longer for it; 1 if it does not.
     pub size: u32,

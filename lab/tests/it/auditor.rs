@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parm_dispatcher::{
     Accept, Action, Answer, BudgetSettings, By, End, Failure, InstanceKey, InstanceSpec, JobKey, ModelKey,
-    ModelSettings, Placement, Policy, QueryKey, Reject, Row, Shape, ShareKey, Submission, Time, Why,
+    ModelSettings, Placement, Policy, QueryKey, Reject, Row, ShareKey, Submission, Time, Why,
 };
 use parm_lab::world::{Coded, Event, Plan, World};
 
@@ -235,11 +235,6 @@ fn require(kept: bool, promise: impl FnOnce() -> String) -> Result<(), String> {
     if kept { Ok(()) } else { Err(promise()) }
 }
 
-fn joins(one: Shape, other: Shape) -> bool {
-    let (less, more) = (one.size.min(other.size), one.size.max(other.size));
-    one.name == other.name && f64::from(less) >= 0.8 * f64::from(more)
-}
-
 impl Auditor {
     /// One for a world at its beginning.
     pub(crate) fn new(plan: &Plan, world: &World) -> Self {
@@ -451,7 +446,7 @@ impl Auditor {
                 continue;
             }
             let first = self.open.get(&rows[0].query).map(|story| story.of.shape);
-            require(first.is_some_and(|first| joins(first, story.of.shape)), || {
+            require(first == Some(story.of.shape), || {
                 format!("rows of {first:?} and {:?} share a job", story.of.shape)
             })?;
             require(rows.len() == 1 || !story.alone, || {
