@@ -8,7 +8,6 @@
 
 mod catalogue;
 mod load;
-mod order;
 mod refresh;
 mod rows;
 
@@ -31,7 +30,7 @@ use tokio::time::Instant;
 pub(crate) use catalogue::Loaded;
 use catalogue::{Catalogue, Site};
 pub use load::{processor, try_file};
-use order::Orders;
+use refresh::Orders;
 
 use crate::engine;
 use crate::instance::Payer;
