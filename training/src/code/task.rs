@@ -5,7 +5,7 @@ use parm_encoder::{CodeSpec, Kind};
 use parm_parity_models::bundle::Meaning;
 
 use super::CodeLoss;
-use crate::evaluate::Pairs;
+use crate::evaluate::reconstruct::Pairs;
 use crate::fit::{Grade, Step, StepOutcome, Task, fault};
 use crate::graph::{Mode, Real, Value};
 use crate::groups::{Groups, Sampling, encode};
