@@ -7,12 +7,11 @@ use anyhow::Context;
 use parm_parity_models::onnx::{Limits, Model};
 use parm_training::base::{Base, accuracy, train, tune};
 use parm_training::data::Samples;
-use parm_training::fit::Surroundings;
 use parm_training::parity::publish_base;
 use parm_training::{Device, Network};
 
-use super::run::{device, files, recipe, threads};
-use super::{progress, samples};
+use super::run::{device, observed, recipe};
+use super::samples;
 use crate::Failure;
 use crate::cli::train as given;
 
@@ -51,15 +50,10 @@ impl LabelledRows {
 
 fn learn(flags: &given::Base, settings: &Base, rows: &LabelledRows) -> anyhow::Result<()> {
     let LabelledRows { device, from, data, test } = rows;
-    threads(&flags.run)?;
-    let (bar, stop) = (progress::EpochBar::new(), progress::stop_on_signals()?);
-    let files = files(&flags.run.runs, &flags.name);
-    let around = Surroundings { observer: &bar, stop: &stop, files: &files };
-    let trained = match from {
-        Some(graph) => tune(data, settings, graph, *device, around)?,
-        None => train(data, settings, *device, around)?,
-    };
-    drop(bar);
+    let (trained, files) = observed(&flags.run, &flags.name, |around| match from {
+        Some(graph) => tune(data, settings, graph, *device, around),
+        None => train(data, settings, *device, around),
+    })?;
     let file = publish_base(&flags.run.models, &flags.name, &trained.model)?;
     files.forget_checkpoint();
     let mut out = crate::printer::stdout();

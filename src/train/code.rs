@@ -5,11 +5,10 @@ use std::io::Write;
 use parm_parity_models::bundle::{Accuracy, Start, Training};
 use parm_training::Device;
 use parm_training::code::{CodeRecipe, train};
-use parm_training::fit::Surroundings;
 use parm_training::parity::{CodeRecord, Publication, publish_learned};
 
-use super::run::{count, device, files, recipe, text, threads};
-use super::{Deployed, progress, samples, tool};
+use super::run::{count, device, observed, recipe, text};
+use super::{Deployed, samples, tool};
 use crate::Failure;
 use crate::cli::train as flags;
 use crate::environment::command_line;
@@ -30,12 +29,10 @@ fn learn(given: &flags::Code, settings: &CodeRecipe, device: Device) -> anyhow::
     let deployed = Deployed::find(&given.deployed, given.name.as_deref(), &given.run.models)?;
     let data = samples(&given.data, 1)?;
     let test = given.test.as_deref().map(|test| samples(test, 1)).transpose()?;
-    threads(&given.run)?;
-    let (bar, stop) = (progress::EpochBar::new(), progress::stop_on_signals()?);
-    let files = files(&given.run.runs, &format!("{}-learned-k{}", deployed.name, settings.k));
-    let around = Surroundings { observer: &bar, stop: &stop, files: &files };
-    let trained = train(&data, test.as_ref(), &deployed.model, settings, device, around)?;
-    drop(bar);
+    let name = format!("{}-learned-k{}", deployed.name, settings.k);
+    let (trained, files) = observed(&given.run, &name, |around| {
+        train(&data, test.as_ref(), &deployed.model, settings, device, around)
+    })?;
     let marks = trained.tested.as_ref().unwrap_or(&trained.marks);
     let training = Training {
         command: command_line(),

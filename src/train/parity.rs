@@ -5,12 +5,12 @@ use std::io::Write;
 use parm_encoder::Head;
 use parm_parity_models::bundle::Training;
 use parm_training::evaluate::Report;
-use parm_training::fit::{Files, Surroundings};
+use parm_training::fit::Files;
 use parm_training::parity::{CodeRecord, ParityRecipe, TrainedParities, examine, publish, train};
 
-use super::run::{count, files, recipe, text, threads};
+use super::run::{count, observed, recipe, text};
 use super::taught::{Ends, Taught};
-use super::{progress, tool};
+use super::tool;
 use crate::Failure;
 use crate::cli::train as flags;
 use crate::environment::command_line;
@@ -34,14 +34,11 @@ impl Work {
     }
 
     fn learn(&self, given: &flags::Parity) -> anyhow::Result<()> {
-        threads(&given.run)?;
-        let (bar, stop) = (progress::EpochBar::new(), progress::stop_on_signals()?);
         let (code, deployed) = (self.recipe.code(), &self.taught.deployed.name);
         let name = format!("{deployed}-{}-{}-k{}", code.kind, head(self.recipe.head()), code.k);
-        let files = files(&given.run.runs, &name);
-        let around = Surroundings { observer: &bar, stop: &stop, files: &files };
-        let trained = train(self.taught.materials(), &self.recipe, self.taught.device, around)?;
-        drop(bar);
+        let (trained, files) = observed(&given.run, &name, |around| {
+            train(self.taught.materials(), &self.recipe, self.taught.device, around)
+        })?;
         self.publish(given, &trained, &files)
     }
 

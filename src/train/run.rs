@@ -1,14 +1,13 @@
 //! Reads the recipe of a run, and makes its surroundings.
 
-use std::path::Path;
-
 use anyhow::{Context, anyhow};
-use parm_training::Device;
-use parm_training::fit::Files;
+use parm_training::fit::{Files, Surroundings};
+use parm_training::{Device, Error};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::Value;
 
+use super::progress::{EpochBar, stop_on_signals};
 use crate::cli::train::Run;
 use crate::layers::{Layers, written};
 
@@ -62,19 +61,25 @@ pub fn count(flag: Option<u32>) -> Option<Value> {
     flag.map(|count| Value::Integer(count.into()))
 }
 
-/// Returns the files of the run `name`.
-pub fn files(runs: &Path, name: &str) -> Files {
-    let path = |end: &str| Some(runs.join(format!("{name}.{end}")));
-    Files { checkpoint: path("checkpoint"), metrics: path("jsonl") }
-}
-
 /// Returns the device that the flags name.
 pub fn device(flags: &Run) -> anyhow::Result<Device> {
     Ok(flags.device.parse()?)
 }
 
-/// Starts the run's threads. May be called once in a process.
-pub fn threads(flags: &Run) -> anyhow::Result<()> {
-    let Some(threads) = flags.threads else { return Ok(()) };
-    rayon::ThreadPoolBuilder::new().num_threads(threads.get()).build_global().context("cannot start threads")
+/// Trains on the threads that the flags name, with a bar and the files of the run `name`, until a signal requests the end.
+/// The caller removes the checkpoint after it published the result. May be called once in a process.
+pub fn observed<T>(
+    flags: &Run,
+    name: &str,
+    train: impl FnOnce(Surroundings<'_>) -> Result<T, Error>,
+) -> anyhow::Result<(T, Files)> {
+    if let Some(threads) = flags.threads {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.get());
+        pool.build_global().context("cannot start threads")?;
+    }
+    let (bar, stop) = (EpochBar::new(), stop_on_signals()?);
+    let path = |end: &str| Some(flags.runs.join(format!("{name}.{end}")));
+    let files = Files { checkpoint: path("checkpoint"), metrics: path("jsonl") };
+    let trained = train(Surroundings { observer: &bar, stop: &stop, files: &files })?;
+    Ok((trained, files))
 }

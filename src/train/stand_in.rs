@@ -5,12 +5,11 @@ use std::io::Write;
 use anyhow::{Context, anyhow, bail};
 use parm_parity_models::bundle::{Signature, misfit, misplaced};
 use parm_parity_models::onnx::Model;
-use parm_training::fit::{Files, Surroundings};
+use parm_training::fit::Files;
 use parm_training::parity::{StandInRecord, publish_stand_in};
 use parm_training::stand_in::{StandInRecipe, Standing, TrainedStandIn, examine, train};
 
-use super::progress;
-use super::run::{files, recipe, text, threads};
+use super::run::{observed, recipe, text};
 use super::taught::{Ends, Taught};
 use crate::Failure;
 use crate::cli::train as flags;
@@ -49,12 +48,10 @@ impl StandInWork {
     }
 
     fn learn(&self, given: &flags::StandInTraining) -> anyhow::Result<()> {
-        threads(&given.run)?;
-        let (bar, stop) = (progress::EpochBar::new(), progress::stop_on_signals()?);
-        let files = files(&given.run.runs, &format!("{}-stand-in", self.taught.deployed.name));
-        let around = Surroundings { observer: &bar, stop: &stop, files: &files };
-        let trained = train(self.taught.materials(), &self.recipe, self.taught.device, around)?;
-        drop(bar);
+        let name = format!("{}-stand-in", self.taught.deployed.name);
+        let (trained, files) = observed(&given.run, &name, |around| {
+            train(self.taught.materials(), &self.recipe, self.taught.device, around)
+        })?;
         self.publish(given, &trained, &files)
     }
 

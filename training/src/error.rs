@@ -117,14 +117,10 @@ pub enum Error {
     Setting { message: String },
     #[error(transparent)]
     Code(#[from] parm_encoder::Error),
-    #[error("the groups have {groups} queries, the code takes {code}: draw them with the code's k")]
-    GroupSize { groups: usize, code: usize },
     #[error("{what}: {actual} rows instead of {expected}: use the same data and groups")]
     Rows { what: &'static str, expected: usize, actual: usize },
     #[error("{what}: {actual} values per row instead of {expected}: check that it is the right model")]
     Width { what: &'static str, expected: usize, actual: usize },
-    #[error("{actual} sets of parity outputs, but the code makes {expected} coded queries per group")]
-    Parities { expected: usize, actual: usize },
     #[error("{metric} cannot judge {truth}: choose another metric or other labels")]
     Metric { metric: &'static str, truth: &'static str },
     #[error("'{text}' is not a metric: use top-1 (or another number), iou or absolute-error")]

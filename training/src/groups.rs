@@ -10,7 +10,7 @@ pub(crate) const BLANK: usize = usize::MAX;
 
 /// Rows in groups of k.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Groups {
+pub(crate) struct Groups {
     k: usize,
     rows: Vec<usize>,
 }
@@ -60,7 +60,7 @@ impl Sampling {
 
 impl Groups {
     /// Random groups of `count` rows, every row at most once, the same for the same seed. Up to k - 1 rows are left over.
-    pub fn draw(count: usize, k: usize, seed: u64) -> Result<Self, Error> {
+    pub(crate) fn draw(count: usize, k: usize, seed: u64) -> Result<Self, Error> {
         if k == 0 || count < k {
             return Err(Error::TooFew { rows: count, wanted: k });
         }
@@ -73,7 +73,7 @@ impl Groups {
 
     /// The same groups, each ordered along a short path through its queries: codes that interpolate along a curve
     /// gain.
-    pub fn along_paths(mut self, inputs: &Array<f32>) -> Self {
+    pub(crate) fn along_paths(mut self, inputs: &Array<f32>) -> Self {
         let row = row_len(inputs);
         for group in self.rows.chunks_exact_mut(self.k) {
             let queries: Vec<&[f32]> = group.iter().map(|&at| &inputs.data()[at * row..][..row]).collect();
@@ -90,18 +90,17 @@ impl Groups {
     }
 
     /// Queries in a group.
-    pub fn k(&self) -> usize {
+    pub(crate) fn k(&self) -> usize {
         self.k
     }
 
     /// Number of groups; never 0.
-    #[allow(clippy::len_without_is_empty)] // it never is
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.rows.len() / self.k
     }
 
     /// The groups: a row for each slot.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[usize]> {
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &[usize]> {
         self.rows.chunks_exact(self.k)
     }
 
@@ -116,18 +115,19 @@ impl Groups {
     }
 
     /// Parts of at most `groups` groups, to bound the memory of coded queries.
-    pub fn parts(&self, groups: usize) -> impl Iterator<Item = Groups> {
+    pub(crate) fn parts(&self, groups: usize) -> impl Iterator<Item = Groups> {
         self.rows.chunks(groups.max(1) * self.k).map(|rows| Groups { k: self.k, rows: rows.to_vec() })
     }
 }
 
 /// The coded queries of all groups: one array `[groups, ..]` for each coded query of a group. They are made on the host
 /// by the code that serves, so training and serving cannot differ.
-pub fn encode(code: &dyn Code, groups: &Groups, inputs: &Array<f32>) -> Result<Vec<Array<f32>>, Error> {
-    let (k, rows) = (code.spec().k, inputs.shape().first().copied().unwrap_or(0));
-    if groups.k != k {
-        return Err(Error::GroupSize { groups: groups.k, code: k });
-    }
+pub(crate) fn encode(
+    code: &dyn Code,
+    groups: &Groups,
+    inputs: &Array<f32>,
+) -> Result<Vec<Array<f32>>, Error> {
+    let rows = inputs.shape().first().copied().unwrap_or(0);
     if let Some(&row) = groups.rows.iter().find(|&&row| row >= rows && row != BLANK) {
         return Err(Error::Rows { what: "inputs", expected: row + 1, actual: rows });
     }
@@ -177,5 +177,20 @@ mod tests {
         assert!(groups.iter().all(|group| blanks(group) < 3));
         let touched = groups.iter().filter(|group| blanks(group) > 0).count();
         assert!((5..36).contains(&touched), "{touched} of 40");
+    }
+    #[test]
+    fn groups_hold_every_row_once_and_keep_their_rows_along_paths() {
+        let sorted = |rows: &[usize]| {
+            let mut rows = rows.to_vec();
+            rows.sort_unstable();
+            rows
+        };
+        let groups = Groups::draw(60, 5, 1).unwrap();
+        assert_ne!(groups, Groups::draw(60, 5, 2).unwrap());
+        assert_eq!(sorted(&groups.rows), (0..60).collect::<Vec<_>>());
+        let inputs = Array::new(vec![60, 1], (0..60).map(|row| (row * 31 % 17) as f32).collect()).unwrap();
+        let ordered = groups.clone().along_paths(&inputs);
+        assert_ne!(ordered, groups);
+        assert!(ordered.iter().map(sorted).eq(groups.iter().map(sorted)));
     }
 }

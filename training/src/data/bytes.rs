@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use md5::{Digest, Md5};
 use parm_arrays::{TOKENS, tokens, walk};
 
-use super::file::Limit;
-use super::options::Options;
+use super::Limit;
+use super::part::Options;
 use super::{Samples, Unusable};
 use crate::Array;
 

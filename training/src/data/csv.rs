@@ -8,9 +8,9 @@ use std::path::Path;
 
 use csv::{ReaderBuilder, StringRecord};
 
-use super::file::{self, Limit};
-use super::options::Options;
-use super::{Samples, Unusable};
+use super::part::Options;
+use super::source::content;
+use super::{Limit, Samples, Unusable};
 use crate::Array;
 
 /// Maximum different words in a column: a column with more holds names, or numbers with mistakes.
@@ -39,8 +39,8 @@ impl TargetColumn {
 }
 
 pub(super) fn read(path: &Path, target: &TargetColumn, limit: Limit) -> Result<Samples, Unusable> {
-    let content = file::read(path, limit)?;
-    let mut reader = ReaderBuilder::new().trim(csv::Trim::All).from_reader(&content[..]);
+    let bytes = content(path, limit)?;
+    let mut reader = ReaderBuilder::new().trim(csv::Trim::All).from_reader(&bytes[..]);
     let broken = |error: csv::Error| {
         let line = error.position().map_or(1, csv::Position::line);
         Unusable::Line { path: path.into(), line, detail: format!("{error}") }

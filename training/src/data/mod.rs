@@ -7,19 +7,14 @@
 mod bytes;
 mod csv;
 mod error;
-mod file;
-mod normal;
-mod options;
 mod part;
 mod parts;
 mod samples;
-mod save;
 mod source;
 
 pub use error::Unusable;
-pub use file::Limit;
-pub use normal::normalise;
+
 pub use part::part_in_time;
 pub use parts::Parts;
-pub use samples::Samples;
-pub use source::{KINDS, Source};
+pub use samples::{Samples, normalise};
+pub use source::{KINDS, Limit, Source};

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use parm_arrays::Format;
+use parm_parity_models::bundle::Preprocessing;
 use parm_protocol::{DataType, Tensor};
 use parm_random::Random;
 
-use super::file::Limit;
-use super::{Parts, Unusable, file};
-use crate::Array;
+use super::source::content;
+use super::{Limit, Parts, Unusable};
+use crate::file::write;
+use crate::{Array, Error};
 
 /// The largest integer below which every integer is an exact float.
 const EXACT: f64 = 16_777_216.0;
@@ -76,7 +78,7 @@ impl Samples {
 
     /// Reads one array per input of a model, and labels as [`npy`](Self::npy) does.
     pub fn npys(inputs: &[&Path], labels: Option<&Path>, limit: Limit) -> Result<Self, Unusable> {
-        let open = |path: &Path| Ok::<_, Unusable>(Format::Npy.parse(path, file::read(path, limit)?)?);
+        let open = |path: &Path| Ok::<_, Unusable>(Format::Npy.parse(path, content(path, limit)?)?);
         let read = |path: &Path| floats(path, &open(path)?);
         let arrays = inputs.iter().map(|path| {
             let tensor = open(path)?;
@@ -181,7 +183,7 @@ impl Samples {
 
 /// The content of an idx file: pixels or classes.
 fn bytes(path: &Path, limit: Limit) -> Result<Tensor, Unusable> {
-    let tensor = Format::Idx.parse(path, file::read(path, limit)?)?;
+    let tensor = Format::Idx.parse(path, content(path, limit)?)?;
     match tensor.datatype() {
         DataType::Uint8 => held(path, &tensor).map(|()| tensor.clone()),
         other => {
@@ -234,4 +236,69 @@ fn finite(array: &Array<f32>) -> Result<(), Unusable> {
         Some(at) => Err(Unusable::NotFinite { row: at / width }),
         None => Ok(()),
     }
+}
+
+/// `(value * scale - mean) / deviation`, channel by channel of `rows`, `[rows, channels, ..]`.
+pub fn normalise(rows: &mut Array<f32>, with: &Preprocessing) -> Result<(), Unusable> {
+    let channels = rows.shape().get(1).copied().unwrap_or(1);
+    let numbers = with.mean.iter().chain(&with.deviation).chain([&with.scale]);
+    if !numbers.copied().all(f32::is_finite) || with.deviation.contains(&0.0) {
+        return Err(Unusable::Preprocessing);
+    }
+    for values in [&with.mean, &with.deviation] {
+        if values.len() != 1 && values.len() != channels {
+            return Err(Unusable::Channels { row: rows.shape()[1..].to_vec(), channels: values.len() });
+        }
+    }
+    let of = |values: &[f32], channel: usize| if values.len() == 1 { values[0] } else { values[channel] };
+    let plane: usize = rows.shape().iter().skip(2).product();
+    for (at, values) in rows.data_mut().chunks_mut(plane.max(1)).enumerate() {
+        let (mean, deviation) = (of(&with.mean, at % channels), of(&with.deviation, at % channels));
+        values.iter_mut().for_each(|value| *value = (*value * with.scale - mean) / deviation);
+    }
+    Ok(())
+}
+
+const LABELS: &str = "labels.npy";
+const VALUES: &str = "values.npy";
+
+impl Samples {
+    /// Writes `inputs.npy` (numbered files for several inputs), and `labels.npy` or `values.npy` if there are any,
+    /// each atomically. Returns the paths.
+    pub fn save(&self, folder: &Path) -> Result<Vec<PathBuf>, Error> {
+        let mut files: Vec<(String, Tensor)> = Vec::new();
+        let inputs = self.parts.split(self.inputs.clone()).unwrap_or_default();
+        let several = inputs.len() > 1;
+        files.extend(inputs.iter().enumerate().map(|(at, input)| {
+            (if several { format!("inputs-{}.npy", at + 1) } else { "inputs.npy".into() }, stored(input))
+        }));
+        if let Some(labels) = &self.labels {
+            let classes = labels.iter().flat_map(|&label| (label as i64).to_le_bytes()).collect::<Vec<u8>>();
+            files.push((LABELS.into(), tensor(DataType::Int64, &[labels.len()], classes)));
+        }
+        if let Some(values) = &self.values {
+            files.push((VALUES.into(), stored(values)));
+        }
+        // Labels of earlier rows must not remain next to these rows.
+        let stale = [LABELS, VALUES].into_iter().filter(|name| files.iter().all(|(file, _)| file != name));
+        if let Some(path) = stale.map(|name| folder.join(name)).find(|path| path.exists()) {
+            let message = "it belongs to other rows: remove it, or name another folder".into();
+            return Err(Error::Write { path, message });
+        }
+        let put = |(name, tensor): (String, Tensor)| {
+            let path = folder.join(name);
+            write(&path, &parm_arrays::npy(&tensor).expect("floats and integers can be stored"))?;
+            Ok(path)
+        };
+        files.into_iter().map(put).collect()
+    }
+}
+
+fn stored(array: &Array<f32>) -> Tensor {
+    let bytes = array.data().iter().flat_map(|value| value.to_le_bytes()).collect();
+    tensor(DataType::Fp32, array.shape(), bytes)
+}
+
+fn tensor(datatype: DataType, shape: &[usize], bytes: Vec<u8>) -> Tensor {
+    Tensor::new(datatype, shape, bytes.into()).expect("as many elements as before")
 }

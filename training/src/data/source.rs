@@ -4,9 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use super::file::Limit;
-use super::options::Options;
-use super::part::Part;
+use super::part::{Options, Part};
 use super::{Samples, Unusable, bytes, csv};
 
 /// The kinds of sources, with a help text for each.
@@ -130,4 +128,20 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
+}
+
+/// Maximum size of an unpacked file: a wrong path or a hostile archive must not exhaust memory. Default 4 GiB; larger
+/// data sets are read in parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit(pub u64);
+
+impl Default for Limit {
+    fn default() -> Self {
+        Self(4 << 30)
+    }
+}
+
+/// A file's bytes; gzip is recognised by its first two.
+pub(super) fn content(path: &Path, limit: Limit) -> Result<Vec<u8>, Unusable> {
+    Ok(parm_arrays::content(path, limit.0)?)
 }

@@ -1,78 +1,55 @@
-//! Drops predictions and judges the reconstructions.
+//! Drops predictions by patterns of losses, and reconstructs them.
 
-use parm_encoder::{Code, Received, Set, Workspace};
-use parm_parity_models::bundle::expected_error;
+use parm_encoder::{Arrived, Code, Received, Recovery, Set, Workspace};
 
-use super::losses::{Lost, arrived, patterns};
-use super::pairs::Pairs;
-use super::{Degraded, Evaluation, Metric, Truth};
 use crate::groups::{Groups, row_len};
 use crate::{Array, Error};
 
-/// The results over all losses.
-pub(super) struct Outcomes {
-    /// The mean score of a non-systematic code without losses; 0 for systematic ones.
-    pub(super) undisturbed: f64,
-    /// Scores for one loss, two losses, and so on.
-    pub(super) degraded: Vec<Degraded>,
-    /// The mean distance between confidence and accuracy, over the reconstructions of single losses.
-    pub(super) calibration_error: Option<f64>,
+/// Maximum patterns of one size. With more (four of 32 lost), evenly spaced ones are a sample.
+const MOST: usize = 1000;
+
+/// All patterns of `lost` losses, if the code can recover every one; otherwise none. Outputs are lost: predictions for a
+/// systematic code, outputs of coded queries for another.
+pub(crate) fn patterns(recovery: Recovery, lost: usize) -> Vec<Set> {
+    let outputs = if recovery.is_systematic() { recovery.k } else { recovery.parities };
+    let all = subsets(outputs, lost);
+    let good = all.iter().all(|&lost| {
+        let arrived = arrived(recovery, lost);
+        recovery.can_recover(arrived, Set::first(recovery.k).without(arrived.predictions))
+    });
+    match good {
+        true => {
+            let step = all.len().div_ceil(MOST).max(1);
+            all.into_iter().step_by(step).collect()
+        }
+        false => Vec::new(),
+    }
 }
 
-pub(super) fn outcomes(evaluation: &Evaluation<'_>) -> Result<Outcomes, Error> {
-    check(evaluation)?;
-    let recovery = evaluation.code.recovery();
-    let mut bench = Judge::new(evaluation);
-    let undisturbed = if recovery.is_systematic() { 0.0 } else { bench.judge(0, &[Set::EMPTY])?.score };
-    bench.surest.clear();
-    let mut degraded = Vec::new();
-    let mut calibration_error = None;
-    for lost in 1..=evaluation.code.spec().r.min(recovery.k) {
-        let patterns = patterns(recovery, lost);
-        if patterns.is_empty() {
-            break;
-        }
-        degraded.push(bench.judge(lost, &patterns)?);
-        if lost == 1 {
-            calibration_error = calibration(evaluation.metric, &std::mem::take(&mut bench.surest));
-        }
+/// The outputs that arrive when `lost` is lost.
+fn arrived(recovery: Recovery, lost: Set) -> Arrived {
+    let (members, parities) = (Set::first(recovery.k), Set::first(recovery.parities));
+    match recovery.is_systematic() {
+        true => Arrived { members, predictions: members.without(lost), parities },
+        false => Arrived { members, predictions: Set::EMPTY, parities: parities.without(lost) },
     }
-    Ok(Outcomes { undisturbed, degraded, calibration_error })
 }
 
-/// Confidence belongs to the predicted class, so it is compared with top-1 accuracy.
-fn calibration(metric: Metric, surest: &[(f32, f64)]) -> Option<f64> {
-    let is_known = metric == Metric::TOP_1 && !surest.is_empty();
-    is_known.then(|| {
-        expected_error(&surest.iter().map(|(sure, score)| (*sure, *score > 0.5)).collect::<Vec<_>>())
-    })
-}
-
-fn check(evaluation: &Evaluation<'_>) -> Result<(), Error> {
-    let Evaluation { code, groups, deployed, parities, .. } = *evaluation;
-    let (recovery, width) = (code.recovery(), row_len(deployed));
-    if groups.k() != recovery.k {
-        return Err(Error::GroupSize { groups: groups.k(), code: recovery.k });
-    }
-    if parities.len() != recovery.parities {
-        return Err(Error::Parities { expected: recovery.parities, actual: parities.len() });
-    }
-    let rows = |array: &Array<f32>| array.shape().first().copied().unwrap_or(0);
-    let last = groups.iter().flatten().max().copied().unwrap_or(0);
-    if last >= rows(deployed) {
-        return Err(Error::Rows { what: "deployed outputs", expected: last + 1, actual: rows(deployed) });
-    }
-    for parity in parities {
-        let (expected, actual) = (groups.len(), rows(parity));
-        if expected != actual {
-            return Err(Error::Rows { what: "parity outputs", expected, actual });
+/// The subsets of `0..n` with `size` members, in lexical order.
+fn subsets(n: usize, size: usize) -> Vec<Set> {
+    fn grow(from: usize, n: usize, left: usize, chosen: Set, all: &mut Vec<Set>) {
+        if left == 0 {
+            return all.push(chosen);
         }
-        let (expected, actual) = (width * code.output_scale(), row_len(parity));
-        if expected != actual {
-            return Err(Error::Width { what: "parity outputs", expected, actual });
+        for next in from..=n - left {
+            grow(next + 1, n, left - 1, chosen.with(next), all);
         }
     }
-    Ok(())
+    let mut all = Vec::new();
+    if size <= n {
+        grow(0, n, size, Set::EMPTY, &mut all);
+    }
+    all
 }
 
 /// A reconstruction of a lost prediction.
@@ -91,7 +68,7 @@ pub(crate) fn each(
     code: &dyn Code,
     groups: &Groups,
     (deployed, parities): (&Array<f32>, &[Array<f32>]),
-    patterns: &[Lost],
+    patterns: &[Set],
     mut see: impl FnMut(Reconstruction<'_>),
 ) -> Result<(), Error> {
     let width = row_len(deployed);
@@ -120,70 +97,88 @@ pub(crate) fn each(
     Ok(())
 }
 
-/// The evaluation with values that every pattern needs.
-struct Judge<'a> {
-    evaluation: &'a Evaluation<'a>,
-    /// The deployed model's answers as the truth.
-    teacher: Truth,
-    /// The score of each prediction.
-    predictions: Vec<f64>,
-    /// Confidence and score of reconstructions.
-    surest: Vec<(f32, f64)>,
-}
-
-impl<'a> Judge<'a> {
-    fn new(evaluation: &'a Evaluation<'a>) -> Self {
-        let Evaluation { deployed, truth, metric, .. } = *evaluation;
-        let width = row_len(deployed);
-        let predictions = deployed.data().chunks_exact(width.max(1)).enumerate();
-        let predictions = predictions.map(|(row, answer)| truth.score(metric, row, answer)).collect();
-        Self { evaluation, teacher: Truth::deployed(deployed, metric), predictions, surest: Vec::new() }
-    }
-
-    /// Judges every reconstruction after `lost` losses.
-    fn judge(&mut self, lost: usize, patterns: &[Set]) -> Result<Degraded, Error> {
-        let Evaluation { code, groups, deployed, parities, truth, metric, confidence, .. } = *self.evaluation;
-        let mut slots = vec![Mean::default(); code.recovery().k];
-        let mut agreement = Mean::default();
-        let mut pairs = Pairs::new(groups.len());
-        let by_teacher = if matches!(metric, Metric::Top(_)) { Metric::TOP_1 } else { metric };
-        each(code, groups, (deployed, parities), patterns, |Reconstruction { group, slot, row, answer }| {
-            let score = truth.score(metric, row, answer);
-            self.surest.extend(confidence.map(|confidence| (confidence.measure(answer), score)));
-            slots[slot].add(score);
-            pairs.add(group, self.predictions[row], score);
-            agreement.add(self.teacher.score(by_teacher, row, answer));
-        })?;
-        let all = slots.iter().fold(Mean::default(), |all, slot| all.with(*slot));
-        Ok(Degraded {
-            lost,
-            score: all.mean(),
-            agreement: agreement.mean(),
-            by_slot: slots.iter().map(|slot| slot.mean()).collect(),
-            patterns: patterns.len(),
-            reconstructions: all.count,
-            gap_error: pairs.error(),
-        })
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Mean {
-    sum: f64,
+/// The cost of losses in pairs: a prediction's score less the score of its reconstruction.
+///
+/// Both sides use the same rows, so rows that are hard for both do not add to the difference, and the interval is
+/// narrower than that of two scores over different rows. Reconstructions of one group come from one parity and err
+/// together, so a group counts as one observation.
+pub(crate) struct Pairs {
+    by_group: Vec<f64>,
     count: u64,
 }
 
-impl Mean {
-    fn add(&mut self, value: f64) {
-        self.sum += value;
+impl Pairs {
+    pub(crate) fn new(groups: usize) -> Self {
+        Self { by_group: vec![0.0; groups], count: 0 }
+    }
+
+    pub(crate) fn add(&mut self, group: usize, prediction: f64, reconstruction: f64) {
+        self.by_group[group] += prediction - reconstruction;
         self.count += 1;
     }
 
-    fn with(self, other: Mean) -> Mean {
-        Mean { sum: self.sum + other.sum, count: self.count + other.count }
+    /// The standard error of the mean loss; `None` for a single group.
+    pub(crate) fn error(&self) -> Option<f64> {
+        let groups = self.by_group.len() as f64;
+        if groups < 2.0 || self.count == 0 {
+            return None;
+        }
+        let mean = self.by_group.iter().sum::<f64>() / groups;
+        let square: f64 = self.by_group.iter().map(|loss| (loss - mean).powi(2)).sum();
+        Some((square / (groups - 1.0) * groups).sqrt() / self.count as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parm_encoder::{CodeSpec, Head, Kind};
+
+    use super::*;
+
+    #[test]
+    fn subsets_lists_every_pattern_once() {
+        let pairs: Vec<Vec<usize>> = subsets(4, 2).into_iter().map(|set| set.iter().collect()).collect();
+        assert_eq!(pairs, [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]]);
+        assert_eq!(subsets(2, 3), []);
     }
 
-    fn mean(self) -> f64 {
-        self.sum / self.count.max(1) as f64
+    #[test]
+    fn patterns_lists_only_recoverable_losses() {
+        let count = |spec: CodeSpec, lost| patterns(spec.build().unwrap().recovery(), lost).len();
+        assert_eq!(count(CodeSpec::new(Kind::Sum, 3, 1), 1), 3);
+        assert_eq!(count(CodeSpec::new(Kind::Sum, 3, 1), 2), 0);
+        assert_eq!(count(CodeSpec::new(Kind::Weighted, 4, 2), 2), 6);
+        assert_eq!(count(CodeSpec { head: Some(Head::Slots), ..CodeSpec::new(Kind::Slots, 3, 1) }, 3), 1);
+        assert_eq!(count(CodeSpec::new(Kind::Berrut, 3, 1), 1), 4);
+        assert_eq!(count(CodeSpec::new(Kind::Berrut, 3, 1), 2), 0);
+    }
+
+    #[test]
+    fn rows_that_both_get_wrong_do_not_widen_the_interval() {
+        let mut pairs = Pairs::new(4);
+        for group in 0..4 {
+            pairs.add(group, f64::from(u8::from(group % 2 == 0)), f64::from(u8::from(group % 2 == 0)));
+        }
+        assert_eq!(pairs.error(), Some(0.0));
+    }
+
+    #[test]
+    fn losses_of_one_group_count_once() {
+        // A hundred losses of one in four: independent, and four to a group in every fourth group.
+        let (mut apart, mut together) = (Pairs::new(400), Pairs::new(100));
+        for at in 0..400 {
+            apart.add(at, 1.0, f64::from(u8::from(at % 4 != 0)));
+            together.add(at / 4, 1.0, f64::from(u8::from(at / 4 % 4 != 0)));
+        }
+        let (apart, together) = (apart.error().unwrap(), together.error().unwrap());
+        assert!((apart - (0.25_f64 * 0.75 / 400.0).sqrt()).abs() < 1e-4, "{apart}");
+        assert!((together / apart - 2.0).abs() < 0.01, "{together} and {apart}");
+    }
+
+    #[test]
+    fn one_group_has_no_interval() {
+        let mut pairs = Pairs::new(1);
+        pairs.add(0, 1.0, 0.0);
+        assert_eq!(pairs.error(), None);
     }
 }

@@ -11,7 +11,6 @@ mod operator;
 mod plan;
 mod problem;
 mod real;
-mod rearrange;
 mod role;
 mod spec;
 mod value;

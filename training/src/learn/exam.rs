@@ -5,8 +5,7 @@ use parm_encoder::Code;
 use parm_parity_models::bundle::{Calibration, Case, Meaning};
 
 use super::{Set, Targets, largest};
-use crate::evaluate::reconstruct::{self, Reconstruction};
-use crate::evaluate::{Pairs, single_losses};
+use crate::evaluate::reconstruct::{self, Pairs, Reconstruction};
 use crate::fit::Grade;
 use crate::graph::Real;
 use crate::groups::{Groups, encode};
@@ -64,7 +63,7 @@ impl Exam {
         answers: &[Array<f32>],
         mut see: impl FnMut(usize, usize, &[f32]),
     ) -> Result<(), Error> {
-        let patterns = single_losses(self.code.recovery());
+        let patterns = reconstruct::patterns(self.code.recovery(), 1);
         let see = |one: Reconstruction<'_>| see(one.group, one.row, one.answer);
         reconstruct::each(&*self.code, &self.groups, (&self.set.outputs, answers), &patterns, see)
     }

@@ -5,7 +5,6 @@ use std::fmt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use crate::Error;
 use crate::base::Base;
@@ -259,7 +258,7 @@ impl Cell {
             None => serde_json::to_string(settings),
         };
         let settings = settings.expect("settings are plain values");
-        Sha256::digest(settings.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+        parm_grids::key(settings.as_bytes())
     }
 }
 

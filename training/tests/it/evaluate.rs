@@ -1,11 +1,13 @@
 //! Evaluation of codes with known accuracy.
 
+use std::cell::Cell;
+
 use parm_encoder::{Code, CodeSpec, Kind, Learned, Nets};
 use parm_parity_models::bundle::{Calibration, Meaning};
 use parm_training::data::Samples;
-use parm_training::evaluate::{Bench, Contender, Model, Order, Rules};
-use parm_training::evaluate::{Confidence, Evaluation, Groups, Metric, Report, Table, Truth};
-use parm_training::evaluate::{constant_answer, encode, parity};
+use parm_training::evaluate::{
+    Bench, Contender, Metric, Model, Order, Report, Rules, Table, Truth, constant_answer,
+};
 use parm_training::{Array, Error};
 
 const ROWS: usize = 60;
@@ -30,29 +32,39 @@ fn linear(rows: &Array<f32>) -> Array<f32> {
     Array::new(rows.shape().to_vec(), turned.collect()).unwrap()
 }
 
+/// Rows with the classes that the linear model answers, except in every tenth row.
+fn samples() -> Samples {
+    let (inputs, labels) = inputs();
+    Samples::new(inputs, Some(labels.iter().map(|label| (label + 1) % CLASSES).collect())).unwrap()
+}
+
+const RULES: Rules = Rules { metric: Metric::TOP_1, meaning: Meaning::Logits, seed: 5 };
+
+/// The judgement on a code whose parity models are all `parity`, or on a code without any.
+fn judged(bench: &Bench<'_>, code: &dyn Code, parity: &Model<'_>) -> Result<Report, Error> {
+    let spec = code.spec();
+    let models = vec![parity; if spec.kind.has_parity_models() { spec.r } else { 0 }];
+    bench.judge(&Contender {
+        code,
+        models: &models,
+        calibration: Calibration::default(),
+        order: Order::Drawn,
+    })
+}
+
 /// An evaluation of `code` on the linear model; `spoil` changes the outputs for coded queries.
 fn evaluated(spec: &CodeSpec, spoil: impl Fn(&mut [f32])) -> Report {
-    let (inputs, labels) = inputs();
-    let code = spec.build().unwrap();
-    let groups = Groups::draw(ROWS, spec.k, 5).unwrap();
-    let coded = encode(&*code, &groups, &inputs).unwrap();
-    let parities = coded.iter().map(|queries| {
-        let mut outputs = linear(queries);
+    let samples = samples();
+    let spoilt = |rows: &Array<f32>| {
+        let mut outputs = linear(rows);
         spoil(outputs.data_mut());
-        outputs
-    });
-    let truth = Truth::Classes(labels.iter().map(|label| (label + 1) % CLASSES).collect());
-    let evaluation = Evaluation {
-        code: &*code,
-        groups: &groups,
-        deployed: &linear(&inputs),
-        parities: &parities.collect::<Vec<_>>(),
-        truth: &truth,
-        metric: Metric::TOP_1,
-        confidence: Confidence::of(Meaning::Logits, Calibration::default()),
-        backup: None,
+        Ok(outputs)
     };
-    parity(&evaluation).unwrap()
+    // The deployed model answers the coded queries of a code without parity models, after all rows.
+    let is_first = Cell::new(true);
+    let deployed = |rows: &Array<f32>| if is_first.take() { Ok(linear(rows)) } else { spoilt(rows) };
+    let bench = Bench::new(&deployed, &samples, RULES).unwrap();
+    judged(&bench, &*spec.build().unwrap(), &spoilt).unwrap()
 }
 
 #[test]
@@ -105,56 +117,38 @@ fn non_systematic_code_has_its_own_available_accuracy() {
 }
 
 #[test]
-fn groups_and_report_depend_on_the_seed() {
-    let spec = CodeSpec::new(Kind::Berrut, 3, 1);
-    assert_eq!(evaluated(&spec, |_| {}), evaluated(&spec, |_| {}));
-    let (one, other) = (Groups::draw(ROWS, 3, 1).unwrap(), Groups::draw(ROWS, 3, 2).unwrap());
-    assert_ne!(one, other);
-    let mut rows: Vec<usize> = one.iter().flatten().copied().collect();
-    rows.sort_unstable();
-    assert_eq!(rows, (0..ROWS).collect::<Vec<_>>());
-}
-
-#[test]
-fn groups_along_paths_hold_the_same_rows() {
-    let (inputs, _) = inputs();
-    let groups = Groups::draw(ROWS, 5, 1).unwrap();
-    let sorted = |groups: &Groups| -> Vec<Vec<usize>> {
-        let sorted = |group: &[usize]| {
-            let mut group = group.to_vec();
-            group.sort_unstable();
-            group
-        };
-        groups.iter().map(sorted).collect()
+fn report_depends_on_the_seed() {
+    let (samples, model) = (samples(), |rows: &Array<f32>| Ok(linear(rows)));
+    let code = CodeSpec::new(Kind::Berrut, 3, 1).build().unwrap();
+    let report = |seed: u64, order: Order| {
+        let bench = Bench::new(&model, &samples, Rules { seed, ..RULES }).unwrap();
+        let calibration = Calibration::default();
+        bench.judge(&Contender { code: &*code, models: &[], calibration, order }).unwrap()
     };
-    let ordered = groups.clone().along_paths(&inputs);
-    assert_ne!(ordered, groups);
-    assert_eq!(sorted(&ordered), sorted(&groups));
+    assert_eq!(report(1, Order::Drawn), report(1, Order::Drawn));
+    assert_ne!(report(1, Order::Drawn), report(2, Order::Drawn));
+    assert_ne!(report(1, Order::Drawn), report(1, Order::Path));
 }
 
 #[test]
 fn boxes_are_judged_by_intersection_over_union() {
     let boxes = |values: &[f32]| Array::new(vec![values.len() / 4, 4], values.to_vec()).unwrap();
-    let truth = Truth::Values(boxes(&[0.0, 0.0, 2.0, 2.0, 0.0, 0.0, 2.0, 2.0]));
-    let deployed = boxes(&[0.0, 0.0, 2.0, 2.0, 1.0, 1.0, 3.0, 3.0]);
+    let truth = boxes(&[0.0, 0.0, 2.0, 2.0, 0.0, 0.0, 2.0, 2.0]);
+    let samples = Samples::with_values(boxes(&[0.0; 8]), truth).unwrap();
+    let deployed = |_: &Array<f32>| Ok(boxes(&[0.0, 0.0, 2.0, 2.0, 1.0, 1.0, 3.0, 3.0]));
+    let sum = |_: &Array<f32>| Ok(boxes(&[1.0, 1.0, 5.0, 5.0]));
+    let backup = |_: &Array<f32>| Ok(boxes(&[0.0, 0.0, 2.0, 1.0, 5.0, 5.0, 6.0, 6.0]));
     let code = CodeSpec::new(Kind::Sum, 2, 1).build().unwrap();
-    let groups = Groups::draw(2, 2, 1).unwrap();
-    let sum = Array::new(vec![1, 4], vec![1.0, 1.0, 5.0, 5.0]).unwrap();
-    let evaluation = Evaluation {
-        code: &*code,
-        groups: &groups,
-        deployed: &deployed,
-        parities: &[sum],
-        truth: &truth,
-        metric: Metric::Iou,
-        confidence: None,
-        backup: Some(&boxes(&[0.0, 0.0, 2.0, 1.0, 5.0, 5.0, 6.0, 6.0])),
+    let report = |metric: Metric| {
+        let rules = Rules { metric, meaning: Meaning::Values, seed: 1 };
+        let bench = Bench::new(&deployed, &samples, rules).unwrap().with_backup(&backup).unwrap();
+        judged(&bench, &*code, &sum).unwrap()
     };
-    let report = parity(&evaluation).unwrap();
+    let overlap = report(Metric::Iou);
     let expected = (1.0 + 1.0 / 7.0) / 2.0;
-    assert!((report.available - expected).abs() < 1e-9 && (report.degraded() - expected).abs() < 1e-9);
-    assert_eq!((report.constant_answer, report.backup), (1.0, Some(0.25)));
-    let error = parity(&Evaluation { metric: Metric::AbsoluteError, ..evaluation }).unwrap();
+    assert!((overlap.available - expected).abs() < 1e-9 && (overlap.degraded() - expected).abs() < 1e-9);
+    assert_eq!((overlap.constant_answer, overlap.backup), (1.0, Some(0.25)));
+    let error = report(Metric::AbsoluteError);
     assert_eq!(error.degraded(), 0.5);
     assert_eq!(error.accuracy(), None);
 }
@@ -180,12 +174,9 @@ impl Nets for SumNets {
 
 #[test]
 fn bench_judges_trained_untrained_and_learned_codes() {
-    let (inputs, labels) = inputs();
-    let samples =
-        Samples::new(inputs, Some(labels.iter().map(|label| (label + 1) % CLASSES).collect())).unwrap();
+    let samples = samples();
     let model = |rows: &Array<f32>| Ok(linear(rows));
-    let rules = Rules { metric: Metric::TOP_1, meaning: Meaning::Logits, seed: 3 };
-    let bench = Bench::new(&model, &samples, rules).unwrap().with_backup(&model).unwrap();
+    let bench = Bench::new(&model, &samples, RULES).unwrap().with_backup(&model).unwrap();
     let judge = |code: &dyn Code, models: &[&Model<'_>]| {
         let (calibration, order) = (Calibration::default(), Order::Path);
         bench.judge(&Contender { code, models, calibration, order })
@@ -210,29 +201,17 @@ fn constant_answer_is_the_most_frequent_classes() {
 }
 
 #[test]
-fn label_beyond_the_classes_is_rejected_with_its_row() {
-    let (inputs, _) = inputs();
+fn outputs_that_cannot_be_judged_are_rejected() {
+    let mut samples = samples();
+    let model = |rows: &Array<f32>| Ok(linear(rows));
+    let narrow = |rows: &Array<f32>| Ok(Array::full(vec![rows.shape()[0], CLASSES - 1], 0.0));
     let code = CodeSpec::new(Kind::Sum, 2, 1).build().unwrap();
-    let groups = Groups::draw(ROWS, 2, 1).unwrap();
-    let parities = encode(&*code, &groups, &inputs).unwrap();
-    let mut labels = vec![0; ROWS];
-    labels[7] = 9;
-    let truth = Truth::Classes(labels);
-    let evaluation = Evaluation {
-        code: &*code,
-        groups: &groups,
-        deployed: &inputs,
-        parities: &parities,
-        truth: &truth,
-        metric: Metric::TOP_1,
-        confidence: None,
-        backup: None,
-    };
-    assert_eq!(parity(&evaluation).unwrap_err(), Error::Label { row: 7, label: 9, classes: CLASSES });
-    let other = Groups::draw(ROWS - 2, 2, 1).unwrap();
-    let error = parity(&Evaluation { groups: &other, truth: &Truth::Classes(vec![0; ROWS]), ..evaluation });
-    let (expected, actual) = (ROWS / 2 - 1, ROWS / 2);
-    assert_eq!(error.unwrap_err(), Error::Rows { what: "parity outputs", expected, actual });
+    let error = judged(&Bench::new(&model, &samples, RULES).unwrap(), &*code, &narrow).unwrap_err();
+    let (expected, actual) = (CLASSES, CLASSES - 1);
+    assert_eq!(error, Error::Width { what: "parity outputs", expected, actual });
+    samples.labels.as_mut().unwrap()[7] = 9;
+    let error = Bench::new(&model, &samples, RULES).err();
+    assert_eq!(error, Some(Error::Label { row: 7, label: 9, classes: CLASSES }));
 }
 
 #[test]

@@ -3,15 +3,10 @@
 //! [`kernel`] is the one table: it maps a node's operator to its kernel, which is written there if it is one function of
 //! Burn. To add an operator: one line here, and its cases in `tests/it/golden/make.py`.
 
-mod activation;
-mod compare;
-mod conv;
 mod elementwise;
-mod layout;
 mod matmul;
 mod norm;
 mod pieces;
-mod pool;
 mod reduce;
 mod resize;
 pub(super) mod shape;
@@ -20,8 +15,7 @@ mod window;
 use burn::tensor::activation as burn_activation;
 use parm_parity_models::onnx::Node;
 
-use self::compare::{comparison, logic};
-use self::elementwise::{binary, either, unary, variadic};
+use self::elementwise::{binary, comparison, either, logic, unary, variadic};
 use self::reduce::{arg, reduction};
 use super::kernel::Kernel;
 use super::real::{map, with, zip};
@@ -74,19 +68,19 @@ fn kernel(spec: &Spec) -> Result<Kernel, Problem> {
         "Softsign" => unary(|x| map!(x, t => burn_activation::softsign(t))),
         "Sqrt" => unary(|x| map!(x, t => t.sqrt())),
         "Tanh" => unary(|x| map!(x, t => t.tanh())),
-        "Celu" => activation::celu(spec),
-        "Clip" => activation::clip(spec),
-        "Elu" => activation::elu(spec),
-        "Gelu" => activation::gelu(spec),
-        "HardSigmoid" => activation::hard_sigmoid(spec),
-        "LeakyRelu" => activation::leaky_relu(spec),
+        "Celu" => elementwise::celu(spec),
+        "Clip" => elementwise::clip(spec),
+        "Elu" => elementwise::elu(spec),
+        "Gelu" => elementwise::gelu(spec),
+        "HardSigmoid" => elementwise::hard_sigmoid(spec),
+        "LeakyRelu" => elementwise::leaky_relu(spec),
         "LogSoftmax" => {
-            activation::normalized(spec, |x, at| map!(x, t => burn_activation::log_softmax(t, at)))
+            elementwise::normalized(spec, |x, at| map!(x, t => burn_activation::log_softmax(t, at)))
         }
-        "PRelu" => activation::prelu(),
-        "Selu" => activation::selu(spec),
-        "Softmax" => activation::normalized(spec, |x, at| map!(x, t => burn_activation::softmax(t, at))),
-        "Swish" => activation::swish(spec),
+        "PRelu" => elementwise::prelu(),
+        "Selu" => elementwise::selu(spec),
+        "Softmax" => elementwise::normalized(spec, |x, at| map!(x, t => burn_activation::softmax(t, at))),
+        "Swish" => elementwise::swish(spec),
 
         // Comparisons, booleans and selection.
         "Equal" => comparison(|a, b| a == b),
@@ -97,8 +91,8 @@ fn kernel(spec: &Spec) -> Result<Kernel, Problem> {
         "And" => logic(|a, b| *a && *b),
         "Or" => logic(|a, b| *a || *b),
         "Xor" => logic(|a, b| a != b),
-        "Not" => compare::not(),
-        "Where" => compare::choose(),
+        "Not" => elementwise::not(),
+        "Where" => elementwise::choose(),
 
         // Reductions over axes.
         "ArgMax" => arg(spec, |x, axis| with!(x, t => t.argmax(axis).try_to_vec_as::<i64>().ok())),
@@ -127,17 +121,17 @@ fn kernel(spec: &Spec) -> Result<Kernel, Problem> {
         "ReduceSumSquare" => reduction(spec, |x, axes| Ok(x.clone().mul(x)?.sum(axes)), None),
 
         // Layers.
-        "AveragePool" => pool::average(spec),
+        "AveragePool" => window::average(spec),
         "BatchNormalization" => norm::batch(spec),
-        "Conv" => conv::conv(spec),
+        "Conv" => window::conv(spec),
         "Gemm" => matmul::gemm(spec),
-        "GlobalAveragePool" => pool::global_average(),
-        "GlobalMaxPool" => pool::global_max(),
+        "GlobalAveragePool" => window::global_average(),
+        "GlobalMaxPool" => window::global_max(),
         "GroupNormalization" => norm::group(spec),
         "InstanceNormalization" => norm::instance(spec),
         "LayerNormalization" => norm::layer(spec),
         "MatMul" => matmul::matmul(),
-        "MaxPool" => pool::max(spec),
+        "MaxPool" => window::max(spec),
         "Resize" => resize::resize(spec),
 
         // Shapes, constants, and movements of elements.
@@ -146,21 +140,21 @@ fn kernel(spec: &Spec) -> Result<Kernel, Problem> {
         "Concat" => pieces::concat(spec),
         "Constant" => shape::constant(spec),
         "ConstantOfShape" => shape::constant_of_shape(spec),
-        "Dropout" | "Identity" => layout::identity(spec),
-        "Expand" => layout::expand(),
-        "Flatten" => layout::flatten(spec),
+        "Dropout" | "Identity" => shape::identity(spec),
+        "Expand" => shape::expand(),
+        "Flatten" => shape::flatten(spec),
         "Gather" => pieces::gather(spec),
         "Pad" => pieces::pad(spec),
         "Range" => shape::range(),
-        "Reshape" => layout::reshape(spec),
+        "Reshape" => shape::reshape(spec),
         "Shape" => shape::shape(spec),
         "Size" => shape::size(),
         "Slice" => pieces::slice(spec),
         "Split" => pieces::split(spec),
-        "Squeeze" => layout::squeeze(spec),
-        "Tile" => layout::tile(),
-        "Transpose" => layout::transpose(spec),
-        "Unsqueeze" => layout::unsqueeze(spec),
+        "Squeeze" => shape::squeeze(spec),
+        "Tile" => shape::tile(),
+        "Transpose" => shape::transpose(spec),
+        "Unsqueeze" => shape::unsqueeze(spec),
         op => Err(Problem::Operator { op: op.into(), opset: spec.opset }),
     }
 }
