@@ -167,7 +167,7 @@ const ALL: [Policy; 7] = [
     },
     Policy {
         name: "hedge",
-        what: "parm's default: a late request also runs on a second server",
+        what: "parm's default: a late request runs twice, the first answer wins",
         kind: Some(PolicyKind::Hedge),
         servers: 12,
         models: &[MODEL],
