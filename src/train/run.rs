@@ -9,7 +9,7 @@ use toml::Value;
 
 use super::progress::{EpochBar, stop_on_signals};
 use crate::cli::train::Run;
-use crate::layers::{Layers, written};
+use crate::settings::{Layers, written};
 
 /// The source of values of flags.
 const FLAG: &str = "on the command line";
