@@ -21,7 +21,7 @@ pub struct Rows {
     inputs: Vec<Tensor>,
     /// The chosen rows of the inputs; all if `None`.
     places: Option<Arc<[usize]>>,
-    /// The axes of each input whose size differs between rows.
+    /// The axes of each input, except that of the rows, that have no declared size.
     varying: Vec<Vec<usize>>,
     /// Whether the model takes any number of rows at a time; otherwise it takes one.
     is_batched: bool,
@@ -189,7 +189,7 @@ impl Rows {
         self.varying.iter().all(Vec::is_empty) && self.is_batched
     }
 
-    /// The same rows with the varying axes cut to half; `None` if no axis varies or none can be halved.
+    /// The same rows with the varying axes cut to half; `None` if no axis varies or one is too short for it.
     pub(crate) fn halved(&self) -> Result<Option<Self>, Error> {
         let own = self.inputs()?;
         let sizes = own.iter().zip(&self.varying);

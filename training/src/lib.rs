@@ -1,8 +1,9 @@
-//! Trains parity models, learned codes and stand-ins with Burn for any ONNX model.
+//! Trains and evaluates parity models, learned codes, stand-ins and base models with Burn, for any ONNX model.
 //!
 //! [`Network`] interprets the graph of an ONNX file over Burn tensors at run time. So the file is at once a teacher,
-//! a starting point and an architecture: initialisers are parameters, gradients flow, and trained weights go back
-//! into the same file. Burn's types stay inside this crate: its API uses [`Array`]s in host memory and ONNX files.
+//! a starting point and an architecture: constants that operators use as weights are parameters, gradients flow, and trained
+//! weights go back into the same file. A recipe of `parity`, `stand_in` or `base` becomes a lesson of `learn`, which the loop
+//! in `fit` runs. Burn's types stay inside this crate: its API uses [`Array`]s in host memory and ONNX files.
 
 mod array;
 pub mod base;

@@ -49,7 +49,7 @@ pub(crate) fn rewrite(
     settle(workshop, draft, rows)
 }
 
-/// Replaces steps by faster ones that the other families do not recognise; therefore it runs last.
+/// Replaces steps by faster ones that `prune` and `layers` do not recognise: they read the graph without it, `int8` with it.
 ///
 /// Engines sum quickly along the last axis and number by number along others: a layer normalisation over positions spends
 /// more time on its two sums than on the rest. A product with a row of ones reads the same numbers in memory order.

@@ -3,9 +3,9 @@
 //! Nodes and constants are a [`Draft`]. Exporters write the same network in
 //! many ways: shapes computed from shapes, expansions before operators that broadcast anyway, slices that take
 //! everything. Shape inference by rules, operator by operator, was rejected: such a table is never complete. Instead
-//! the engine that will run the model provides the sizes: the graph runs on two and on three rows with every value as
-//! an output ([`Survey`]). A size that is equal in both runs is fixed; a size that is twice and three times a number
-//! counts rows.
+//! the engine that will run the model provides the sizes: the graph runs on two and on three rows (one and two if rows are
+//! large), with the `Shape` of every value as an output ([`Survey`]). A size that is equal in both runs is fixed; a size that
+//! grows in proportion to the rows counts them.
 //!
 //! This holds for every input only if the model's rows have fixed sizes. For others the sizes are known per run, and
 //! one more run takes rows of half the length. That is enough to follow channels through a graph, which must be at

@@ -1,6 +1,6 @@
 //! 8-bit copies of a network, made from a few rows without labels.
 //!
-//! Convolutions and products with constant weights read and write 8-bit numbers; everything else stays. Pairs of
+//! Convolutions and products with constant weights read 8-bit numbers, and convolutions write them; the rest stays. Pairs of
 //! `QuantizeLinear` and `DequantizeLinear` (QDQ) express this in the graph: every engine can run them, and engines
 //! with 8-bit kernels replace them. Weights are symmetric with a scale per channel; values have one scale and a zero
 //! point, as unsigned bytes, for which processors have instructions.

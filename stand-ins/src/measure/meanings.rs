@@ -1,8 +1,8 @@
 //! Meanings of a model's outputs: given, or found from its answers, each with the reason.
 //!
 //! A wrong meaning makes every figure untrue: the best of three quality scores is always the same one, and the best of
-//! one probability always agrees. Therefore an output is only taken for classes if its rows are probabilities, if the
-//! labels say so, or if the user does. Everything else is values.
+//! one probability always agrees. Therefore floats are only taken for classes if their rows are probabilities or logarithms
+//! of these, or if the labels, the bundle or the user say so; others without a given meaning are values. All else is a label.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

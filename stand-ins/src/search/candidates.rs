@@ -74,7 +74,7 @@ impl Candidates {
         self.refused.push(Refused { name: name.into(), reason: reason.into() });
     }
 
-    /// The result of a family; an error that is specific to the family becomes a refusal with that reason.
+    /// The result of a family. Any error except a stop becomes a refusal with that reason: other families go on.
     pub(super) fn unless_refused<T>(
         &mut self,
         name: &str,

@@ -53,7 +53,7 @@ pub struct Wish {
     pub label_output: Option<String>,
     /// The class of each row, if known.
     pub labels: Option<Vec<usize>>,
-    /// Rows that ranges and weights are made from. The others are for judging.
+    /// Maximum rows that ranges and weights are made from, at most half. The others refit weights and judge.
     pub calibration: usize,
     /// Maximum rows that candidates are judged on.
     pub judged: usize,
@@ -298,7 +298,7 @@ fn refusal(made: &[Made], shares: &[Shares], at: usize) -> Option<String> {
     })
 }
 
-/// A model's outputs for all rows. A deployed model's output that is not finite is an error.
+/// A model's outputs for all rows; an error if a run does not give one for each. They may be NaN.
 fn answers(runner: &mut Runner, rows: &Rows, progress: &dyn Progress) -> Result<Vec<Tensor>, Error> {
     let names: Vec<String> = runner.signature().outputs.iter().map(|output| output.name.clone()).collect();
     let (mut parts, mut left): (Vec<Vec<Tensor>>, usize) = (Vec::new(), rows.len());

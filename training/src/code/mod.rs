@@ -63,7 +63,7 @@ pub struct CodeRecipe {
     pub loss: CodeLoss,
     /// Groups in an epoch, as a multiple of the number that uses each row once. Default 1.
     pub passes: f32,
-    /// Rows held out to choose the best epoch and to calibrate confidence. Default 5000, and at most a sixth.
+    /// Rows held out to choose the best epoch. Default 5000, and at most a sixth.
     pub held_out: usize,
     /// The run.
     pub run: Settings,

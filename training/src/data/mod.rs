@@ -1,8 +1,8 @@
-//! Data sets from common file formats: idx (MNIST), npy, CSV, bytes of files.
+//! Data sets from common file formats: idx (MNIST), npy, CSV, bytes of files. `parm train` itself reads `capture:`.
 //!
 //! A [`Source`] describes in one line of text which files to read and how; it reads [`Samples`]. Readers check sizes
-//! in a file against its length before they use them, within a [`Limit`]. Errors name the file and the line.
-//! `training/convert.py` makes npy files of other formats.
+//! in a file against its length before they use them, within a [`Limit`]. Errors of one file name it, and the line of a table.
+//! `training/convert.py` makes npy files from other formats.
 
 mod bytes;
 mod csv;

@@ -57,7 +57,7 @@ impl Inputs {
         self.optional(at).map(Value::real).transpose()
     }
 
-    /// An optional list of integers; an empty tensor counts as omitted.
+    /// An optional list of integers. An empty tensor is an empty list: operators differ in what it means.
     pub(crate) fn optional_ints(&mut self, at: usize) -> Result<Option<Vec<i64>>, Problem> {
         let Some(value) = self.optional(at) else { return Ok(None) };
         Ok(Some(value.ints()?.into_data()))

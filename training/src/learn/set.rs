@@ -59,7 +59,7 @@ impl Set {
     }
 }
 
-/// Changes of images between epochs. The teacher answers each changed copy anew.
+/// Changes of images between epochs. The teacher answers each changed copy anew; without a teacher, it keeps its label.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Augmentation {

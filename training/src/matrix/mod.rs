@@ -1,4 +1,4 @@
-//! Matrices of runs: data set x model x recipe x k x seed. `training/tables.py` makes tables of the results.
+//! Matrices of runs: data set x base model x recipe x k x r x seed. `training/tables.py` makes tables of the results.
 //!
 //! A matrix runs the missing cells: one with a result from the same settings is skipped, and an interrupted cell continues
 //! from its checkpoint. So later runs and faster machines complete it, and separate processes can run shares of it.

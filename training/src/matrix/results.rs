@@ -80,7 +80,7 @@ impl Outcome {
     }
 }
 
-/// The results of a matrix, in the folder `results`: `outcomes.jsonl`, and `cells/` of processes that share it.
+/// The results of a matrix: in `cells/` a file for each cell that ran, and in `outcomes.jsonl` the lines joined from them.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
     path: PathBuf,

@@ -8,8 +8,8 @@ const ROUNDING: f64 = 1e-5;
 /// Numbers that need a larger factor are too small to learn.
 const LARGEST: f32 = 1e12;
 
-/// Factors for the numbers of a row, given each output's count of numbers. Scaled, all vary equally, and a mean over
-/// all numbers weights every output equally. An output that varies only by rounding is not scaled.
+/// Factors for the numbers of a row, given each output's count of numbers. Scaled, the numbers of each output together vary
+/// equally, so a mean over all numbers weights every output equally. An output that varies only by rounding is not scaled.
 pub(super) fn evening(outputs: &Array<f32>, widths: &[usize]) -> Vec<f32> {
     let (rows, total) = (outputs.shape()[0].max(1) as f64, widths.iter().sum::<usize>());
     let mut factors = Vec::with_capacity(total);

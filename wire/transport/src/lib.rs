@@ -1,9 +1,9 @@
-//! The Open Inference Protocol on sockets: one server, one client for each transport, and frames.
+//! The Open Inference Protocol on sockets: a server, clients, and frames.
 //!
 //! Frontend and workers serve the same protocol, so there is one [`server`], generic over
-//! [`InferenceService`](parm_protocol::InferenceService). There is one [`Client`](parm_protocol::client::Client)
-//! implementation for each of HTTP, gRPC and [`frames`]. [`listening`] serves every address and limits its connections,
-//! [`keys`] controls access to routes, and [`tls`] encrypts.
+//! [`InferenceService`](parm_protocol::InferenceService). A [`Client`](parm_protocol::client::Client) speaks HTTP, with
+//! [`frames`] for predictions where the server offers them, or gRPC, or passes requests on to an upstream server. [`listening`]
+//! serves every address and limits its connections, [`keys`] controls access to routes, and [`tls`] encrypts.
 
 mod begun;
 mod budget;

@@ -1,7 +1,8 @@
 //! The routes of a server, what answers each, and the access that each requires.
 //!
-//! A listener looks every request up here first, so a route without a row is not served. Each server adds the rows of its own
-//! pages: the worker its faults, the frontend its admin API. `openapi.json` describes the rows of HTTP for people.
+//! A route without a row is not served. Only requests that the service forwards have no row, and require [`Access::Infer`]. Each
+//! server adds the rows of its own pages: the worker its faults, the frontend its admin API. `openapi.json` describes the rows of
+//! HTTP for people.
 
 use http::Method;
 use parm_protocol::grpc::inference as proto;

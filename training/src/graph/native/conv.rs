@@ -1,7 +1,7 @@
 //! Convolutions and their derivatives, image by image.
 //!
 //! Images are divided into a fixed number of parts, whatever the number of threads, and the parts' gradients of the
-//! filters are added in order. So a training run gives the same weights on every machine.
+//! filters are added in order. So the number of threads does not change the weights that a training run gives.
 
 use std::cell::RefCell;
 

@@ -1,7 +1,8 @@
 //! The supported ONNX operators: those that networks can be trained through.
 //!
 //! [`kernel`] is the one table: it maps a node's operator to its kernel, which is written there if it is one function of
-//! Burn. To add an operator: one line here, and its cases in `tests/it/golden/make.py`.
+//! Burn. To add an operator: one line here, its cases in `tests/it/golden/make.py`, and in `role.rs` the inputs that are its
+//! weights, since others are not trained.
 
 mod elementwise;
 mod matmul;

@@ -1,4 +1,4 @@
-//! The byte streams that carry frames.
+//! The byte streams of all connections, for HTTP as well; frames split them into halves.
 //!
 //! An enum avoids dynamic dispatch on the hot path, and the write half can be used through a shared reference.
 

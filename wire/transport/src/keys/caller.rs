@@ -106,7 +106,7 @@ impl Caller {
         Self(Some(Known { keys, digest, holder }))
     }
 
-    /// Whether it has sent a key.
+    /// Whether a key identified it; never if keys are not required.
     pub fn is_known(&self) -> bool {
         self.0.is_some()
     }

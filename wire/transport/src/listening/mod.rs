@@ -6,10 +6,10 @@
 //! Problem: a client without a key can open connections and send nothing, one byte per second, or half a request. Each
 //! costs a file descriptor and memory. A listener with its own set of limits tends to lack one.
 //!
-//! Choice: every limit is a field of [`ConnectionLimits`], every listener has all of them, and no other file accepts
-//! connections (`tests/listeners.rs`). A connection has one timeout for its first byte, one for the TLS handshake, and
-//! one for the head of its first request. A [`Room`] limits the number of connections. When it is full, it evicts the
-//! connection that has been without a request for longest, so silent clients cannot keep others out.
+//! Choice: every listener has all fields of [`ConnectionLimits`], and no other module accepts connections: `tests/listeners.rs`
+//! attacks every port of a process. A connection has one timeout for its first byte, one for the TLS handshake, and one for the
+//! head of its first request; later heads have the idle timeout. A [`Room`] limits the number of connections. When it is full,
+//! it evicts one that has been without a request for long, so silent clients cannot keep others out.
 //!
 //! Rejected: a shorter timeout instead of eviction (as many silent connections as there are places block a listener for
 //! that time, again and again, while clients on slow links are cut off); a limit per client address (clients behind a
@@ -57,7 +57,8 @@ pub struct ConnectionLimits {
     pub head: Duration,
     /// Time without a request in progress.
     pub idle: Duration,
-    /// Time for the body of a request, and the most bytes of it that are read although its response exists already.
+    /// Time since a request arrived, and the most bytes, for reading the rest of its body although its response exists already.
+    /// The service itself limits the bodies that it reads.
     pub body: Duration,
     /// See `body`.
     pub body_bytes: usize,

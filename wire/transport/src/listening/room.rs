@@ -1,12 +1,12 @@
 //! Places of connections, and the choice of the connection to evict when all places are taken.
 //!
 //! A connection holds a place from before its first byte until it ends. When a new connection finds no place, the room
-//! closes the one that has been without a request for longest. A connection with a request in progress is never closed. So
+//! samples some, and closes the one that has been without a request for longest, never one with a request in progress. So
 //! silent clients, and clients that never read, delay others for a while and cannot keep them out, however many they are.
 //!
-//! A gRPC response may be a stream that lasts for days, so such a call is in progress until its last message. Any other
-//! response is one piece: its request is in progress until the response exists. How long clients may take to read is
-//! bounded by `unread`.
+//! A response whose size is unknown may be a stream that lasts for days, so its request is in progress until its last part.
+//! Any other response is one piece: its request is in progress until the response exists. How long clients may take to
+//! read is bounded by `unread`.
 
 use std::net::IpAddr;
 use std::pin::Pin;

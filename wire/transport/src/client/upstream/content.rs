@@ -3,8 +3,8 @@
 //! Problem: a chat server sends its head, a comment or a role long before its first token. A client that waits for the
 //! first token gains nothing from them, and once something was passed on, no other server's answer may follow.
 //!
-//! Choice: an answer of known or small size begins when it is whole. A stream of events begins with its first event
-//! that has content, gRPC with the first message, and any other body without a stated length with its first bytes.
+//! Choice: an answer of stated length, or of JSON, XML or HTML, begins when it is whole or longer than a megabyte. A stream of
+//! events begins with its first event that has content, gRPC with the first message, and any other body with its first bytes.
 //!
 //! Rejected: the head (it comes before the work); a fixed number of bytes (roles and comments have any length).
 

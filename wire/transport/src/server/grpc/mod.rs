@@ -1,7 +1,7 @@
 //! gRPC on any HTTP/2 connection: the protocol's service, health checks and reflection.
 //!
-//! A call with one message each way is read like any other body (`body`), so routing, access, limits, deadlines and errors are
-//! those of REST. Only reflection is a stream of messages, which another library answers.
+//! A call with one message each way is read like any other body (`body`), so access, limits and classes of errors are those of
+//! REST; the deadline is the call's own. Only reflection is a stream of messages, which another library answers.
 
 mod reflection;
 #[cfg(test)]
