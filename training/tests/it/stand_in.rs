@@ -29,8 +29,8 @@ fn small() -> Model {
     let flat = graph.node("Flatten", "flat", &[&input]);
     let hidden = graph.dense("hidden", &flat, Dense { inputs: SIDE * SIDE, outputs: 16 }).expect("a layer");
     let hidden = graph.node("Relu", "relu", &[&hidden]);
-    graph.dense("logits", &hidden, Dense { inputs: 16, outputs: CLASSES }).expect("a layer");
-    graph.output(Value::batch_of_f32("logits", &[CLASSES]));
+    graph.dense("output", &hidden, Dense { inputs: 16, outputs: CLASSES }).expect("a layer");
+    graph.output(Value::batch_of_f32("output", &[CLASSES]));
     graph.build().expect("a graph")
 }
 
