@@ -234,7 +234,7 @@ MISTAKES = [
         "let mut outputs = outputs.into_iter();",
         "let mut outputs = outputs;\n        if WRONG { outputs.reverse(); }\n        let mut outputs = outputs.into_iter();",
     ),
-    ("rows of different shape share a job", "matcher.rs", "&& shape.joins(next.shape)", "&& (WRONG || shape.joins(next.shape))"),
+    ("rows of different shape share a job", "matcher.rs", "&& shape == next.shape", "&& (WRONG || shape == next.shape)"),
     ("a query whose batch failed joins a job again", "matcher.rs", "!next.alone", "(WRONG || !next.alone)"),
     ("a query whose batch failed takes others along", "matcher.rs", "|| query.alone {", "|| (query.alone && !WRONG) {"),
     ("a batch has a row too many", "matcher.rs", "while rows.len() < most as usize", "while rows.len() < most as usize + usize::from(WRONG)"),
