@@ -1,4 +1,4 @@
-//! Predicts the tail latency of a policy without a cluster: a [`Run`] in the virtual [`world`](crate::world) becomes a [`Tally`].
+//! Predicts the tail latency of a policy without a cluster: a [`Run`] in the virtual [`world`] becomes a [`Tally`].
 //! A run of a rival, with several frontends, or with messages that take time, is a run of [`rivals`](crate::world::rivals).
 //!
 //! Choosing runs and interpreting tallies is left to `experiments` and `tuner`.
