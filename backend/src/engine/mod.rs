@@ -1,8 +1,8 @@
 //! Engines, which load model files and run batches.
 //!
-//! The trait is synchronous and single-threaded: an instance's thread owns its models and calls them, and asynchronous
-//! code stays on the other side of the instance's queue. The types of a runtime stay in its file. A new engine is one
-//! file here and one arm of `choose`.
+//! The traits are synchronous: a thread locks a replica of a model and calls it, usually the thread of an instance. The
+//! types of a runtime stay in its module. A new engine is one module here and one arm of `on_cpu`, or of `choose` for a
+//! card.
 
 use bytes::{BufMut, Bytes, BytesMut};
 mod emulated;

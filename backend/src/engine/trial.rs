@@ -4,12 +4,12 @@
 //! *Problem.* An engine's graph optimisation can be wrong for a pattern that its tests lack. The answers then look
 //! healthy: right shape, finite, status 200.
 //!
-//! *Choice.* A few made-up rows run on the engine as it serves, without its graph optimisation, and on ONNX Runtime if
-//! the engine is tract and the library is installed. On a card they run on the CPU as well, as one piece. A model whose
-//! answers differ by more than rounding is refused.
+//! *Choice.* A few made-up rows run on the engine as it serves and on references: the engine without its graph
+//! optimisation, for tract also ONNX Runtime if it is installed, and for a card only ONNX Runtime on the CPU. A model whose
+//! answers differ by more than rounding on most rows, or that fails where a reference answers, is refused.
 //!
-//! *Cold start.* Rows that the model rejects, models that draw random numbers and files that take too long or too much
-//! memory to load twice are not compared.
+//! *Not compared.* Rows that the reference rejects, models that draw random numbers, and files that would take too long or
+//! too much memory to load twice.
 //!
 //! Sizes and values of random rows are guesses, because a signature does not say which of them a model accepts: an image
 //! network may need 32 pixels, and token ids must be in the vocabulary. Small whole numbers are valid for nearly all models.

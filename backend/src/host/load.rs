@@ -1,4 +1,4 @@
-//! Loads a model: reads it, replicates it, warms it up, and measures whether batching pays.
+//! Loads a model: reads it, compares its answers, tests whether rows are independent, measures it warm, and replicates it.
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -157,11 +157,11 @@ impl Host {
     }
 
     /// Run times of 1, 2, 4 and 8 rows, as far as there is time to measure them: frontends use them as the cost of a
-    /// stand-in. `took` is the known time of one row.
+    /// stand-in. `took` is the time that all warm-up runs of one row took.
     ///
     /// The sizes take turns, and the lower quartile counts: other work on the machine only adds time. A size that takes
-    /// less than a smaller one was disturbed, so all sizes are measured again, once. A size that was begun in time is
-    /// measured at least once, so this may exceed its time by two runs and a compilation.
+    /// less than a smaller one was disturbed, so all sizes are measured again, once, for as long. A size that was begun in
+    /// time has at least two turns, so this may exceed its time by these and a compilation.
     fn measure_rows(&self, model: &mut dyn Model, alone: Duration, mut took: Duration) -> Vec<Duration> {
         let until = Instant::now() + self.config.measure;
         // A replica has its own compiled plans if the engine compiles for shapes.

@@ -264,7 +264,7 @@ impl Host {
         named.unwrap_or_else(|| model.payer.clone())
     }
 
-    /// Stops accepting requests, and waits until all current ones are answered.
+    /// Reports not ready, and waits until nothing waits or runs. New requests are still accepted.
     pub(crate) async fn drain(&self, longest: Duration) -> Result<(), Error> {
         self.draining.store(true, Ordering::Release);
         let idle = async {

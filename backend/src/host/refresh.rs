@@ -284,7 +284,7 @@ pub(super) struct Orders {
     /// The turn of requests, and the places of those that wait for it.
     turn: Arc<tokio::sync::Mutex<()>>,
     places: tokio::sync::Semaphore,
-    /// The last operation, if it was a load by request.
+    /// The last operation, if it was a load by name. Each load, unload and reload holds this lock until it ends.
     last: Mutex<Option<Load>>,
 }
 

@@ -4,7 +4,7 @@
 //! need not be a batch: a softmax over it, a sequence length or pairwise similarities give wrong answers when split, and
 //! nothing in the file says so.
 //!
-//! *Choice.* `config.pbtxt` or the configuration says so. If neither does, the model is run on random rows: two together,
+//! *Choice.* `max_batch_size` in `config.pbtxt` says so. Without it the model is run on random rows: two together,
 //! each beside a copy of itself, each alone, and many copies of both, because some models count equal rows, or all. Unless
 //! the answers agree, requests stay whole. The same holds if no run succeeds, because then nothing was shown. A dependency
 //! that needs certain values, such as a threshold, is not found.

@@ -236,7 +236,7 @@ impl Queue {
         }
     }
 
-    /// A thread's job has ended and is about to be answered: its instance is free for the next.
+    /// A job's run has ended and its answer follows: its grant is passed on, while its thread stays busy until `done`.
     pub(crate) fn hand_on(&self, ticket: &mut Ticket) {
         let mut state = self.state.lock();
         state.hand_on(ticket);

@@ -2,10 +2,10 @@
 //!
 //! *Problem.* Two wake-ups per request cost about 50 us each if processors sleep, as on virtual machines.
 //!
-//! *Choice.* A short run uses the thread that read its request. Other work of that thread waits meanwhile, and the
-//! thread may be the one that polls the sockets. So another sleeping thread is woken to poll them, and at least one
-//! thread has no seat: requests are read and deadlines kept even if all models hang. A longer run is a separate task,
-//! whose client can time out while it continues.
+//! *Choice.* A short run uses the thread that read its request, whose other work waits meanwhile. A longer run there is a
+//! separate task, whose client can time out while it continues, and another sleeping thread is woken to poll the sockets.
+//! Embedded instances need a seat for both, and at least one thread has none: requests are read and deadlines kept even
+//! if all models hang. Workers run only what takes at most 100 us there, without a seat.
 //!
 //! *Rejected.* `block_in_place` also hands the other work over, but the thread may then not continue with the answer,
 //! which costs a wake-up. Remembering that some thread polls is unsafe: a busy thread also polls now and then, and a

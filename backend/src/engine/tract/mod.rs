@@ -1,12 +1,12 @@
-//! tract, the default engine: pure Rust without libraries to install.
+//! tract, the built-in engine: pure Rust without libraries to install. `auto` takes it if there is no ONNX Runtime.
 //!
 //! *Problem.* tract is fastest and most reliable on graphs whose dimensions are all known, but compiling takes from
 //! milliseconds to seconds.
 //!
 //! *Choice.* The parsed graph is kept, and plans for fixed input shapes are compiled from it ahead of time in
 //! [`Model::prepare`], for the shapes of warm-up. Their number is limited; the least recently used one is evicted.
-//! Other shapes run on one plan with symbolic dimensions. Only models without such a plan are compiled while a client
-//! waits.
+//! Other shapes run on one plan with symbolic dimensions. A plan is compiled while a client waits only where that one is
+//! missing or fails.
 //!
 //! *Rejected.* Compiling for every shape: clients that never repeat a shape would keep the instance compiling.
 
