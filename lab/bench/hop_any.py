@@ -47,7 +47,7 @@ def unbuffered(folder, port, upstream):
 
 
 def load(script, address, path, connections, seconds):
-    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(script), f"http://{address}{path}"]
+    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s", "-s", str(script), f"http://{address}{path}"]
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     requests, _, p50, _, errors = map(int, re.search(r"RESULT (\d+) (\d+) (\d+) (\d+) (\d+)", out).groups())
     if errors or not requests:
